@@ -1,0 +1,72 @@
+//! Our side of `cargo xtask bench`: does the work that it is asked for and says how long it took.
+//!
+//! One line of JSON each way over stdin and stdout; [`protocol`] has the words. It ends when its
+//! input closes.
+
+use std::io::{self, BufRead, Write};
+
+use anyhow::{Context, Result, bail};
+use mimalloc::MiMalloc;
+
+mod cases;
+mod protocol;
+
+/// The allocator of the moviola binary, so that the numbers are those of its users.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+fn main() -> Result<()> {
+    let threads = threads(std::env::args().skip(1))?;
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    serve(io::stdin().lock(), io::stdout().lock(), &cases::all(threads))
+}
+
+/// Reads `--threads N`, the only argument.
+fn threads(arguments: impl Iterator<Item = String>) -> Result<usize> {
+    let arguments: Vec<_> = arguments.collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--threads", count] => match count.parse() {
+            Ok(count) if count > 0 => Ok(count),
+            _ => bail!("--threads {count} is not a count of at least 1"),
+        },
+        _ => bail!("give `--threads N` and nothing else; `cargo xtask bench` does"),
+    }
+}
+
+/// Says hello, then answers every line of `input`.
+fn serve(input: impl BufRead, mut output: impl Write, cases: &[cases::Case]) -> Result<()> {
+    protocol::say(&mut output, &protocol::hello(cases))?;
+    let mut current = None;
+    for line in input.lines() {
+        let line = line.context("cannot read the request")?;
+        let request = protocol::parse(&line)?;
+        protocol::say(&mut output, &protocol::answer(cases, &mut current, &request))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<usize> {
+        threads(arguments.iter().map(|argument| argument.to_string()))
+    }
+
+    #[test]
+    fn the_thread_count_is_read_and_checked() {
+        assert_eq!(parse(&["--threads", "3"]).unwrap(), 3);
+        for planted in [&["--threads", "0"][..], &["--threads", "x"], &["--threads"], &["3"], &[]] {
+            assert!(parse(planted).is_err(), "{planted:?}");
+        }
+    }
+
+    #[test]
+    fn each_line_is_answered() {
+        let input = "{\"case\":\"none\",\"repeat\":1}\n{\"case\":\"none\",\"repeat\":1}\n";
+        let mut output = Vec::new();
+        serve(input.as_bytes(), &mut output, &[]).unwrap();
+        assert_eq!(String::from_utf8(output).unwrap().lines().count(), 3);
+        assert!(serve("not json\n".as_bytes(), Vec::new(), &[]).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! Reading a diffusers `scheduler_config.json`.
+//!
+//! Every option of the supported classes is either honoured or, at a value we do not support,
+//! refused by name. Missing options have diffusers' defaults.
+
+use crate::ddim::DdimConfig;
+use crate::ddpm::DdpmConfig;
+use crate::dpm_config::DpmConfig;
+use crate::flow_euler::FlowEulerConfig;
+use crate::options::Options;
+use crate::update::Predicts;
+use crate::{Error, Process, Result, Solver};
+use crate::{ddim, ddpm, dpm_config, flow_euler};
+
+/// The classes that can be read.
+const CLASSES: [&str; 4] = [ddim::CLASS, ddpm::CLASS, dpm_config::CLASS, flow_euler::CLASS];
+
+/// Options of the classes that diffusers converts into one another.
+///
+/// It carries them along when it converts a config and does not look at them again, so they may
+/// stand in the config of a class that does not have them.
+const FOREIGN: [&str; 31] = [
+    "algorithm_type",
+    "clip_sample",
+    "clip_sample_range",
+    "disable_corrector",
+    "euler_at_final",
+    "final_sigmas_type",
+    "flow_shift",
+    "interpolation_type",
+    "lambda_min_clipped",
+    "lower_order_final",
+    "predict_x0",
+    "rho",
+    "set_alpha_to_one",
+    "shift_terminal",
+    "sigma_data",
+    "sigma_max",
+    "sigma_min",
+    "sigma_schedule",
+    "skip_prk_steps",
+    "solver_order",
+    "solver_p",
+    "solver_type",
+    "time_shift_type",
+    "timestep_type",
+    "use_beta_sigmas",
+    "use_dynamic_shifting",
+    "use_exponential_sigmas",
+    "use_flow_sigmas",
+    "use_karras_sigmas",
+    "use_lu_lambdas",
+    "variance_type",
+];
+
+/// A checked scheduler config, from which solvers of any number of steps are built.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SchedulerConfig {
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Kind {
+    Ddim(DdimConfig),
+    Ddpm(DdpmConfig),
+    DpmSolver(DpmConfig),
+    FlowEuler(FlowEulerConfig),
+}
+
+impl SchedulerConfig {
+    /// Reads the text of a `scheduler_config.json`.
+    pub fn from_json(text: &str) -> Result<SchedulerConfig> {
+        let mut options = Options::parse(text, &CLASSES)?;
+        let kind = match options.class() {
+            ddim::CLASS => Kind::Ddim(DdimConfig::read(&mut options)?),
+            ddpm::CLASS => Kind::Ddpm(DdpmConfig::read(&mut options)?),
+            dpm_config::CLASS => Kind::DpmSolver(DpmConfig::read(&mut options)?),
+            _ => Kind::FlowEuler(FlowEulerConfig::read(&mut options)?),
+        };
+        let foreign: &[_] = if matches!(kind, Kind::FlowEuler(_)) { &[] } else { &FOREIGN };
+        options.finish(foreign)?;
+        Ok(SchedulerConfig { kind })
+    }
+
+    /// The class names that [`SchedulerConfig::from_json`] reads.
+    pub fn classes() -> &'static [&'static str] {
+        &CLASSES
+    }
+
+    /// The diffusers class.
+    pub fn class(&self) -> &'static str {
+        match self.kind {
+            Kind::Ddim(_) => ddim::CLASS,
+            Kind::Ddpm(_) => ddpm::CLASS,
+            Kind::DpmSolver(_) => dpm_config::CLASS,
+            Kind::FlowEuler(_) => flow_euler::CLASS,
+        }
+    }
+
+    /// The process that the network was trained on.
+    pub fn process(&self) -> Process {
+        let (betas, prediction) = match &self.kind {
+            Kind::Ddim(config) => (&config.betas, config.prediction),
+            Kind::Ddpm(config) => (&config.betas, config.prediction),
+            Kind::DpmSolver(config) => match config.predicts {
+                Predicts::Vp(prediction) => (&config.betas, prediction),
+                Predicts::Flow => return Process::Flow,
+            },
+            Kind::FlowEuler(_) => return Process::Flow,
+        };
+        Process::Vp { alphas_cumprod: betas.alphas_cumprod.clone(), prediction }
+    }
+
+    /// The same config with DDIM's noise weight `eta`, from 0 (deterministic) to 1.
+    pub fn with_eta(mut self, eta: f64) -> Result<SchedulerConfig> {
+        let class = self.class();
+        match &mut self.kind {
+            Kind::Ddim(config) if (0.0..=1.0).contains(&eta) => config.eta = eta,
+            _ if eta == 0.0 => {}
+            _ => return Err(Error::Eta { class, eta }),
+        }
+        Ok(self)
+    }
+
+    /// A solver of `steps` steps for latents of `sequence_length` tokens.
+    ///
+    /// The length only matters to a flow that is shifted by resolution. Where the config clips
+    /// the noisiest timesteps, the solver may have fewer steps: ask [`Solver::steps`].
+    pub fn solver(&self, steps: usize, sequence_length: usize) -> Result<Solver> {
+        match &self.kind {
+            Kind::Ddim(config) => config.solver(steps),
+            Kind::Ddpm(config) => config.solver(steps),
+            Kind::DpmSolver(config) => config.solver(steps),
+            Kind::FlowEuler(config) => config.solver(steps, sequence_length),
+        }
+    }
+
+    /// A solver on noise levels that a pipeline chooses: falling, from at most 1 to above 0.
+    ///
+    /// The config's shift is applied to them, as diffusers does with `set_timesteps(sigmas=…)`.
+    pub fn solver_at(&self, sigmas: &[f64], sequence_length: usize) -> Result<Solver> {
+        match &self.kind {
+            Kind::FlowEuler(config) => config.solver_at(sigmas, sequence_length),
+            _ => Err(Error::NoCustomSigmas { class: self.class() }),
+        }
+    }
+}

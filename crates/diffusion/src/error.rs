@@ -1,0 +1,197 @@
+//! What can go wrong: a scheduler config we do not support, or a step that cannot be taken.
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a schedule could not be built or a step could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The text is not JSON.
+    #[error("the scheduler config is not valid JSON: {0}")]
+    Json(#[from] serde_json::Error),
+
+    /// The JSON names no scheduler class.
+    #[error("the scheduler config must be a JSON object with a `_class_name`: one of {supported}")]
+    NoClass {
+        /// The classes that can be read.
+        supported: String,
+    },
+
+    /// The scheduler class is not one of ours.
+    #[error("scheduler {class} is not supported; supported are {supported}")]
+    UnsupportedClass {
+        /// The class that was asked for.
+        class: String,
+        /// The classes that can be read.
+        supported: String,
+    },
+
+    /// An option has a value of the wrong type, out of range, or that we do not implement.
+    #[error("{class}: option `{option}` = {value} is not supported; supported: {supported}")]
+    UnsupportedOption {
+        /// The scheduler class.
+        class: &'static str,
+        /// The option's name.
+        option: &'static str,
+        /// Its value, as JSON.
+        value: String,
+        /// The values that are supported.
+        supported: String,
+    },
+
+    /// An option that neither this class nor a compatible one has.
+    #[error("{class}: unknown option `{option}`; the nearest known one is `{nearest}`")]
+    UnknownOption {
+        /// The scheduler class.
+        class: &'static str,
+        /// The unknown name.
+        option: String,
+        /// The known name that is spelt most like it.
+        nearest: &'static str,
+    },
+
+    /// A beta that is no share of variance.
+    #[error("{class}: beta {beta} at timestep {timestep} is not between 0 and 1")]
+    Beta {
+        /// The scheduler class.
+        class: &'static str,
+        /// The first timestep at fault.
+        timestep: usize,
+        /// The beta there.
+        beta: f32,
+    },
+
+    /// The schedule cannot be cut into so many steps.
+    #[error("{class}: cannot denoise in {steps} steps; choose 1 to {limit}")]
+    Steps {
+        /// The scheduler class.
+        class: &'static str,
+        /// How many were asked for.
+        steps: usize,
+        /// The most this schedule has.
+        limit: usize,
+    },
+
+    /// A step starts outside of the trained timesteps.
+    #[error(
+        "{class}: timestep {timestep} is outside of the {trained} trained ones; \
+         lower `steps_offset` or the number of steps"
+    )]
+    Timestep {
+        /// The scheduler class.
+        class: &'static str,
+        /// The timestep at fault.
+        timestep: i64,
+        /// How many the process was trained with.
+        trained: usize,
+    },
+
+    /// A coefficient of a step is infinite or not a number.
+    #[error(
+        "{class}: step {step} of {steps} has no finite solution; a schedule without signal at its \
+         start needs `prediction_type` v_prediction or sample, one that repeats a noise level \
+         needs fewer steps or a `solver_order` of 1"
+    )]
+    NotFinite {
+        /// The scheduler class.
+        class: &'static str,
+        /// The step at fault, from 0.
+        step: usize,
+        /// How many steps there are.
+        steps: usize,
+    },
+
+    /// Custom noise levels that do not fall from at most 1 to above 0.
+    #[error(
+        "{class}: custom sigmas must fall from at most 1 to above 0, but number {index} is {sigma}"
+    )]
+    Sigmas {
+        /// The scheduler class.
+        class: &'static str,
+        /// The first level at fault.
+        index: usize,
+        /// Its value.
+        sigma: f64,
+    },
+
+    /// Custom noise levels for a class that has none.
+    #[error(
+        "{class}: custom sigmas are not supported; only FlowMatchEulerDiscreteScheduler has them"
+    )]
+    NoCustomSigmas {
+        /// The scheduler class.
+        class: &'static str,
+    },
+
+    /// A noise weight that the solver cannot use.
+    #[error("{class}: eta {eta} is not supported; only DDIMScheduler has it, from 0 to 1")]
+    Eta {
+        /// The scheduler class.
+        class: &'static str,
+        /// The weight that was asked for.
+        eta: f64,
+    },
+
+    /// A guidance scale that is not a number.
+    #[error("guidance scale {scale} is not a finite number")]
+    Guidance {
+        /// The scale that was asked for.
+        scale: f64,
+    },
+
+    /// A step that the schedule does not have.
+    #[error("there is no step {step}; the schedule has {steps}")]
+    NoStep {
+        /// The step that was asked for, from 0.
+        step: usize,
+        /// How many there are.
+        steps: usize,
+    },
+
+    /// A step that does not follow the one the state has seen last.
+    #[error("step {step} was asked of a region whose next step is {next}")]
+    OutOfOrder {
+        /// The step that was asked for.
+        step: usize,
+        /// The step that must come next.
+        next: usize,
+    },
+
+    /// Tensors of one step differ in shape.
+    #[error("the {what} has shape {found:?}, but the sample has {sample:?}")]
+    Shape {
+        /// Which tensor: prediction, noise or history.
+        what: &'static str,
+        /// Its shape.
+        found: [usize; 3],
+        /// The shape of the sample.
+        sample: [usize; 3],
+    },
+
+    /// A step adds noise and got none.
+    #[error("step {step} adds noise, but none was given; ask `wants_noise` first")]
+    NoNoise {
+        /// The step, from 0.
+        step: usize,
+    },
+
+    /// A token range that the region does not have.
+    #[error("tokens {start}..{end} are outside of a region of {tokens}")]
+    Region {
+        /// The first token of the range.
+        start: usize,
+        /// The end of the range.
+        end: usize,
+        /// How many tokens the region has.
+        tokens: usize,
+    },
+
+    /// Regions that have not taken the same steps.
+    #[error("cannot join regions whose next steps differ: {first:?} and {other:?}")]
+    Join {
+        /// The next step of the first region.
+        first: Option<usize>,
+        /// The next step of the one that differs.
+        other: Option<usize>,
+    },
+}

@@ -1,0 +1,144 @@
+//! Solvers: schedules fixed before the first step, and steps that are pure functions of
+//! (schedule, step, region state, sample, prediction, noise).
+
+use crate::dpm_solver::DpmSolver;
+use crate::update::{Scales, Update};
+use crate::{Error, Result, State};
+use burn::tensor::{FloatDType, Tensor};
+
+/// One step of a schedule: where its sample is on the way from noise to data.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    /// The timestep that the network is told.
+    pub timestep: f64,
+    /// How much signal the sample holds: `sample = alpha clean + sigma epsilon`.
+    pub alpha: f64,
+    /// How much noise the sample holds.
+    pub sigma: f64,
+}
+
+impl Step {
+    pub(crate) fn new(timestep: f64, scales: Scales) -> Step {
+        Step { timestep, alpha: scales.alpha.into(), sigma: scales.sigma.into() }
+    }
+}
+
+/// A schedule and the rule that takes its steps. Built by [`crate::SchedulerConfig::solver`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Solver {
+    steps: Vec<Step>,
+    rule: Rule,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Rule {
+    /// DDIM, DDPM and Euler: each step stands alone.
+    WithoutMemory(Vec<Update>),
+    DpmSolver(DpmSolver),
+}
+
+impl Solver {
+    /// The schedule, from the noisiest step to the last.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The standard deviation of the initial noise. All solvers so far start from unit noise.
+    pub fn initial_scale(&self) -> f64 {
+        1.0
+    }
+
+    /// The state of a region before its first step.
+    pub fn state(&self) -> State {
+        State::default()
+    }
+
+    /// Whether `step` adds fresh noise, which its caller draws.
+    pub fn wants_noise(&self, step: usize) -> bool {
+        let weight = match &self.rule {
+            Rule::WithoutMemory(updates) => updates.get(step).map(|update| update.noise),
+            Rule::DpmSolver(solver) => solver.noise(step),
+        };
+        weight.is_some_and(|weight| weight != 0.0)
+    }
+
+    /// The sample after `step`, in f32.
+    ///
+    /// `sample`, `prediction` and `noise` are `[batch, tokens, channels]` of one region, and
+    /// `state` is that region's. A fresh state may start at any step. `noise` has unit variance
+    /// and is only looked at where [`Solver::wants_noise`] says so.
+    pub fn step(
+        &self,
+        step: usize,
+        state: &mut State,
+        sample: Tensor<3>,
+        prediction: Tensor<3>,
+        noise: Option<Tensor<3>>,
+    ) -> Result<Tensor<3>> {
+        let noise = self.check(step, state, [&sample, &prediction], noise)?;
+        let [sample, prediction] = [sample, prediction].map(|x| x.cast(FloatDType::F32));
+        let noise = noise.map(|noise| noise.cast(FloatDType::F32));
+        let next = match &self.rule {
+            Rule::WithoutMemory(updates) => updates[step].apply(sample, prediction, noise),
+            Rule::DpmSolver(solver) => {
+                solver.step(step, &mut state.history, (sample, prediction), noise)
+            }
+        };
+        state.next = Some(step + 1);
+        Ok(next)
+    }
+
+    /// Refuses a step that cannot be taken; the noise is dropped if it is not wanted.
+    fn check(
+        &self,
+        step: usize,
+        state: &State,
+        [sample, prediction]: [&Tensor<3>; 2],
+        noise: Option<Tensor<3>>,
+    ) -> Result<Option<Tensor<3>>> {
+        if step >= self.steps.len() {
+            return Err(Error::NoStep { step, steps: self.steps.len() });
+        }
+        if let Some(next) = state.next.filter(|next| *next != step) {
+            return Err(Error::OutOfOrder { step, next });
+        }
+        same_shape("prediction", prediction, sample)?;
+        for earlier in &state.history {
+            same_shape("region's history", earlier, sample)?;
+        }
+        match noise {
+            _ if !self.wants_noise(step) => Ok(None),
+            None => Err(Error::NoNoise { step }),
+            Some(noise) => same_shape("noise", &noise, sample).map(|()| Some(noise)),
+        }
+    }
+
+    /// A solver whose steps stand alone.
+    pub(crate) fn without_memory(
+        class: &'static str,
+        steps: Vec<Step>,
+        updates: Vec<Update>,
+    ) -> Result<Solver> {
+        match updates.iter().position(|update| !update.is_finite()) {
+            Some(step) => Err(Error::NotFinite { class, step, steps: steps.len() }),
+            None => Ok(Solver { steps, rule: Rule::WithoutMemory(updates) }),
+        }
+    }
+
+    /// A multistep solver.
+    pub(crate) fn dpm_solver(
+        class: &'static str,
+        steps: Vec<Step>,
+        solver: DpmSolver,
+    ) -> Result<Solver> {
+        match solver.first_not_finite() {
+            Some(step) => Err(Error::NotFinite { class, step, steps: steps.len() }),
+            None => Ok(Solver { steps, rule: Rule::DpmSolver(solver) }),
+        }
+    }
+}
+
+fn same_shape(what: &'static str, tensor: &Tensor<3>, sample: &Tensor<3>) -> Result<()> {
+    let (found, sample) = (tensor.dims(), sample.dims());
+    if found == sample { Ok(()) } else { Err(Error::Shape { what, found, sample }) }
+}

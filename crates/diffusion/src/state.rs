@@ -1,0 +1,50 @@
+//! What a solver remembers about a range of tokens between two steps.
+
+use crate::{Error, Result};
+use burn::tensor::Tensor;
+use std::ops::Range;
+
+/// The history of one region: the tokens that one tensor of latents holds.
+///
+/// Splitting a state along the tokens, stepping the parts and joining them again gives the same
+/// bits as stepping the whole.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// The step that must come next; any, for a fresh region.
+    pub(crate) next: Option<usize>,
+    /// Earlier predictions, newest first, each `[batch, tokens, channels]`.
+    pub(crate) history: Vec<Tensor<3>>,
+}
+
+impl State {
+    /// The states of token ranges of this region, which may overlap or leave gaps.
+    pub fn split(&self, regions: &[Range<usize>]) -> Result<Vec<State>> {
+        regions.iter().map(|region| self.part(region)).collect()
+    }
+
+    /// One state for the regions in the given order, along the tokens.
+    pub fn join(regions: Vec<State>) -> Result<State> {
+        let Some(first) = regions.first() else { return Ok(State::default()) };
+        let (next, depth) = (first.next, first.history.len());
+        if let Some(other) =
+            regions.iter().find(|other| other.next != next || other.history.len() != depth)
+        {
+            return Err(Error::Join { first: next, other: other.next });
+        }
+        let joined = |age: usize| {
+            Tensor::cat(regions.iter().map(|region| region.history[age].clone()).collect(), 1)
+        };
+        Ok(State { next, history: (0..depth).map(joined).collect() })
+    }
+
+    fn part(&self, region: &Range<usize>) -> Result<State> {
+        let tokens = self.history.first().map(|tensor| tensor.dims()[1]);
+        if let Some(tokens) = tokens
+            && (region.start > region.end || region.end > tokens)
+        {
+            return Err(Error::Region { start: region.start, end: region.end, tokens });
+        }
+        let slice = |tensor: &Tensor<3>| tensor.clone().slice_dim(1, region.clone());
+        Ok(State { next: self.next, history: self.history.iter().map(slice).collect() })
+    }
+}

@@ -1,0 +1,251 @@
+//! Laws that hold for every solver, process and draw, whatever diffusers does.
+
+use burn::tensor::{Device, Tensor};
+use diffusion::{
+    Draw, Error, Place, Process, SchedulerConfig, Solver, State, VpPrediction, denoise,
+};
+use std::ops::Range;
+
+const SHAPE: [usize; 3] = [2, 9, 3];
+
+/// One config of every kind of rule, the noisy ones included.
+const CONFIGS: [&str; 8] = [
+    r#"{"_class_name": "DDIMScheduler"}"#,
+    r#"{"_class_name": "DDIMScheduler", "prediction_type": "sample", "timestep_spacing": "trailing"}"#,
+    r#"{"_class_name": "DDPMScheduler"}"#,
+    r#"{"_class_name": "DPMSolverMultistepScheduler"}"#,
+    r#"{"_class_name": "DPMSolverMultistepScheduler", "solver_order": 3, "prediction_type": "v_prediction"}"#,
+    r#"{"_class_name": "DPMSolverMultistepScheduler", "algorithm_type": "sde-dpmsolver++"}"#,
+    r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0}"#,
+    r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "stochastic_sampling": true}"#,
+];
+
+fn config(text: &str) -> SchedulerConfig {
+    SchedulerConfig::from_json(text).unwrap()
+}
+
+/// Normal numbers that depend on what they are for.
+fn tensor(name: &str, step: usize) -> Tensor<3> {
+    Draw::new(1).stream(name).step(step as u64).normal_tensor(SHAPE, &Device::flex())
+}
+
+fn tokens(tensor: &Tensor<3>, region: &Range<usize>) -> Tensor<3> {
+    tensor.clone().slice_dim(1, region.clone())
+}
+
+fn values(tensor: &Tensor<3>) -> Vec<f32> {
+    tensor.try_to_vec_as::<f32>().unwrap()
+}
+
+fn bits(tensor: &Tensor<3>) -> Vec<u32> {
+    values(tensor).into_iter().map(f32::to_bits).collect()
+}
+
+/// Denoises the regions, each with its own part of fixed predictions and noise.
+fn run(
+    solver: &Solver,
+    steps: Range<usize>,
+    regions: &[Range<usize>],
+    start: Vec<(Tensor<3>, State)>,
+) -> Vec<(Tensor<3>, State)> {
+    denoise(steps, start, |Place { step, patch }, (sample, mut state)| {
+        let part = |name: &str| tokens(&tensor(name, step), &regions[patch]);
+        let noise = solver.wants_noise(step).then(|| part("noise"));
+        let sample = solver.step(step, &mut state, sample, part("prediction"), noise)?;
+        Ok::<_, Error>((sample, state))
+    })
+    .unwrap()
+}
+
+/// Split at the start or in the middle, joined before the end: the same bits as the whole.
+#[test]
+fn regions_step_alone_as_they_step_together() {
+    let all = 0..SHAPE[1];
+    let regions = [0..2, 2..3, 3..9];
+    for text in CONFIGS {
+        let solver = config(text).with_eta(0.0).unwrap().solver(6, 9).unwrap();
+        for (split, join) in [(0, 6), (2, 5), (3, 6)] {
+            let start = vec![(tensor("initial", 0), solver.state())];
+            let whole = run(&solver, 0..6, &[all.clone()], start.clone());
+
+            let before = run(&solver, 0..split, &[all.clone()], start).remove(0);
+            let states = before.1.split(&regions).unwrap();
+            let parts = regions.iter().map(|region| tokens(&before.0, region)).zip(states);
+            let parts = run(&solver, split..join, &regions, parts.collect());
+            let (samples, states): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+            let joined = (Tensor::cat(samples, 1), State::join(states).unwrap());
+            let after = run(&solver, join..6, &[all.clone()], vec![joined]);
+            assert_eq!(bits(&after[0].0), bits(&whole[0].0), "{text} from {split} to {join}");
+        }
+    }
+}
+
+/// On a straight flow the velocity is the same everywhere, so any number of steps lands on the
+/// data, with Euler and with DPM-Solver++ in flow clothes.
+#[test]
+fn a_straight_flow_is_solved_exactly() {
+    let euler = r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0}"#;
+    let dpm = r#"{"_class_name": "DPMSolverMultistepScheduler", "use_flow_sigmas": true,
+                  "prediction_type": "flow_prediction", "flow_shift": 2.0, "solver_order": 3}"#;
+    let (data, noise) = (tensor("data", 0), tensor("noise", 0));
+    for (text, steps) in [(euler, 1), (euler, 3), (euler, 8), (dpm, 1), (dpm, 4), (dpm, 20)] {
+        let solver = config(text).solver(steps, 9).unwrap();
+        let first = solver.steps()[0];
+        let start = data.clone() * first.alpha + noise.clone() * first.sigma;
+        let patches = vec![(start, solver.state())];
+        let end = denoise(0..steps, patches, |Place { step, .. }, (sample, mut state)| {
+            let velocity = noise.clone() - data.clone();
+            let sample = solver.step(step, &mut state, sample, velocity, None)?;
+            Ok::<_, Error>((sample, state))
+        })
+        .unwrap();
+        let worst = (end[0].0.clone() - data.clone()).abs().max().into_scalar::<f32>();
+        assert!(worst < 3e-6, "{text} in {steps} steps: {worst}");
+    }
+}
+
+/// A network that knows the noise keeps every deterministic solver on the line between that
+/// noise and the data: after each step the sample is what the process itself would make.
+#[test]
+fn a_perfect_prediction_leads_back_to_the_data() {
+    let (data, noise) = (tensor("data", 0).clamp(-1.0, 1.0), tensor("noise", 0));
+    for text in [CONFIGS[0], CONFIGS[1], CONFIGS[3], CONFIGS[4], CONFIGS[6]] {
+        let config = config(text);
+        let (process, solver) = (config.process(), config.solver(8, 9).unwrap());
+        let level = |step: usize| {
+            let level = process.level(solver.steps()[step].timestep);
+            Tensor::full([SHAPE[0], 1, 1], level, &Device::flex())
+        };
+        let mut sample = process.noise(data.clone(), noise.clone(), level(0));
+        let mut state = solver.state();
+        for step in 0..8 {
+            let prediction = process.target(data.clone(), noise.clone(), level(step));
+            sample = solver.step(step, &mut state, sample, prediction, None).unwrap();
+            let want = match step {
+                7 => data.clone(),
+                _ => process.noise(data.clone(), noise.clone(), level(step + 1)),
+            };
+            let worst = (sample.clone() - want).abs().max().into_scalar::<f32>();
+            assert!(worst < 1e-4, "{text} after step {step}: {worst}");
+        }
+    }
+}
+
+/// Noise and its inverse: what the target implies is what was noised, at levels per token.
+#[test]
+fn clean_undoes_noise_for_every_process() {
+    let alphas_cumprod: Vec<f32> = (0..50).map(|i| 0.98 - 0.019 * i as f32).collect();
+    let vp = |prediction| Process::Vp { alphas_cumprod: alphas_cumprod.clone(), prediction };
+    let levels = (0..9).map(|i| i as f32 / 8.0).collect::<Vec<_>>();
+    let level = Tensor::<1>::from_floats(&levels[..], &Device::flex()).reshape([1, 9, 1]);
+    let (data, noise) = (tensor("data", 0), tensor("noise", 0));
+    for process in [
+        Process::Flow,
+        vp(VpPrediction::Epsilon),
+        vp(VpPrediction::Velocity),
+        vp(VpPrediction::Sample),
+    ] {
+        let noisy = process.noise(data.clone(), noise.clone(), level.clone());
+        let target = process.target(data.clone(), noise.clone(), level.clone());
+        let clean = process.clean(noisy.clone(), target, level.clone());
+        let worst = (clean - data.clone()).abs().max().into_scalar::<f32>();
+        assert!(worst < 1e-5, "{process:?}: {worst}");
+        assert!(bits(&noisy) != bits(&data), "{process:?} adds no noise");
+        let timestep = process.timestep(level.clone());
+        let last = values(&timestep)[8];
+        assert_eq!(process.level(f64::from(last)), 1.0, "{process:?}");
+    }
+    let mixed = Process::Flow.noise(data.clone(), noise.clone(), level.clone());
+    assert_eq!(bits(&tokens(&mixed, &(0..1))), bits(&tokens(&data, &(0..1))));
+    assert_eq!(bits(&tokens(&mixed, &(8..9))), bits(&tokens(&noise, &(8..9))));
+    assert_eq!(values(&Process::Flow.timestep(level))[4], 500.0);
+}
+
+/// With `eta` 0 DDIM asks for no noise and ignores what it is given; with 0.7 it does neither.
+#[test]
+fn ddim_without_eta_is_deterministic() {
+    let step = |eta: f64, noise: &str| {
+        let solver = config(CONFIGS[0]).with_eta(eta).unwrap().solver(5, 9).unwrap();
+        let (sample, prediction) = (tensor("initial", 0), tensor("prediction", 0));
+        let noise = Some(tensor(noise, 0));
+        let next = solver.step(1, &mut solver.state(), sample, prediction, noise).unwrap();
+        (solver.wants_noise(1), bits(&next))
+    };
+    assert_eq!(step(0.0, "one"), step(0.0, "another"));
+    assert!(!step(0.0, "one").0 && step(0.7, "one").0);
+    assert_ne!(step(0.7, "one").1, step(0.7, "another").1);
+}
+
+/// bf16 in, f32 out: the update itself never rounds to bf16.
+#[test]
+fn the_update_is_computed_in_f32() {
+    use burn::tensor::{DType, FloatDType};
+    let solver = config(CONFIGS[3]).solver(4, 9).unwrap();
+    let half = |name| tensor(name, 0).cast(FloatDType::BF16);
+    let wide = |name| half(name).cast(FloatDType::F32);
+    let step =
+        |sample, prediction| solver.step(0, &mut solver.state(), sample, prediction, None).unwrap();
+    let next = step(half("a"), half("b"));
+    assert_eq!(next.dtype(), DType::F32);
+    assert_eq!(bits(&next), bits(&step(wide("a"), wide("b"))));
+}
+
+#[test]
+fn a_range_of_noise_equals_the_slice_of_the_whole() {
+    let draw = Draw::new(3).stream("x").step(5).sample(8);
+    let (normal, uniform) = (draw.normal(0..64), draw.uniform(0..64));
+    for start in 0..20 {
+        for end in start..40 {
+            assert_eq!(draw.normal(start..end), normal[start..end]);
+            assert_eq!(draw.uniform(start..end), uniform[start..end]);
+        }
+    }
+    let whole = draw.normal_tensor([16, 4], &Device::flex());
+    let rows = draw.normal_tokens(5..11, 4, &Device::flex());
+    assert_eq!(rows.to_data(), whole.slice_dim(0, 5..11).to_data());
+}
+
+#[test]
+fn draws_for_different_things_differ() {
+    let draw = Draw::new(3).stream("x").step(5).sample(0);
+    let others = [
+        Draw::new(4).stream("x").step(5).sample(0),
+        Draw::new(3).stream("y").step(5).sample(0),
+        Draw::new(3).step(5).sample(0),
+        Draw::new(3).stream("x").stream("").step(5).sample(0),
+        Draw::new(3).stream("x").step(6).sample(0),
+        Draw::new(3).stream("x").step(5 + (1 << 32)).sample(0),
+        Draw::new(3).stream("x").step(5).sample(1),
+        Draw::new(3).stream("x").step(5).sample(1 << 32),
+        Draw::new(3).stream("x").step(5),
+    ];
+    for other in others {
+        let same = draw.normal(0..64).into_iter().zip(other.normal(0..64)).filter(|(a, b)| a == b);
+        assert_eq!(same.count(), 0, "{other:?}");
+    }
+    assert_eq!(draw, Draw::new(3).sample(0).step(5).stream("x"), "the order of keys is free");
+}
+
+#[test]
+fn noise_has_the_moments_of_its_distribution() {
+    const COUNT: usize = 200_000;
+    let draw = Draw::new(11).stream("moments");
+    let moment = |values: &[f32], power: i32| {
+        values.iter().map(|x| f64::from(*x).powi(power)).sum::<f64>() / COUNT as f64
+    };
+    let normal = draw.normal(0..COUNT);
+    for (power, want) in [(1, 0.0), (2, 1.0), (3, 0.0), (4, 3.0)] {
+        let found = moment(&normal, power);
+        assert!((found - want).abs() < 0.05, "moment {power} is {found}, not {want}");
+    }
+    // Neighbours come from one block, and must not know of each other.
+    for distance in 1..5 {
+        let products = normal.iter().zip(&normal[distance..]).map(|(a, b)| f64::from(a * b));
+        let correlation = products.sum::<f64>() / COUNT as f64;
+        assert!(correlation.abs() < 0.01, "elements {distance} apart correlate by {correlation}");
+    }
+    let uniform = draw.uniform(0..COUNT);
+    assert!(uniform.iter().all(|x| (0.0..1.0).contains(x)));
+    assert!((moment(&uniform, 1) - 0.5).abs() < 0.005);
+    assert!((moment(&uniform, 2) - 1.0 / 3.0).abs() < 0.005);
+}

@@ -1,0 +1,178 @@
+//! Element-wise activations.
+
+use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
+use burn::backend::flex::FlexTensor;
+use burn::tensor::Tensor;
+
+use crate::lanes::{copy, update};
+use crate::math::{erf, exp, sigmoid};
+use crate::operation::{Operand, Operation, apply};
+use crate::rows::write_elements;
+use crate::storage;
+
+/// What follows a linear layer, a convolution or a norm, fused into it when no gradient is asked
+/// for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// Nothing.
+    Identity,
+    /// `x * Phi(x)` with the exact error function.
+    GeluErf,
+    /// `x * Phi(x)` with the tanh approximation.
+    GeluTanh,
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// `max(x, 0)`.
+    Relu,
+}
+
+/// `x * Phi(x)`, where `Phi` is the normal distribution function by the exact error function.
+pub fn gelu_erf<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    Activation::GeluErf.apply(x)
+}
+
+/// `x * Phi(x)`, where `Phi` is approximated by tanh.
+pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    Activation::GeluTanh.apply(x)
+}
+
+/// `x * sigmoid(x)`.
+pub fn silu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    Activation::Silu.apply(x)
+}
+
+impl Activation {
+    /// The activation of every element, in f32 unless it is the identity.
+    pub fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        match Operand::new(&x) {
+            Some(_) if self == Activation::Identity => x,
+            Some(x) => apply(&Activate(self), [x]),
+            None => self.oracle(x),
+        }
+    }
+
+    /// The activation of one element.
+    #[inline(always)]
+    pub(crate) fn value(self, x: f32) -> f32 {
+        match self {
+            Activation::Identity => x,
+            Activation::GeluErf => x * normal_distribution(x),
+            Activation::GeluTanh => x / (1.0 + exp(-tanh_argument(x))),
+            Activation::Silu => x / (1.0 + exp(-x)),
+            Activation::Relu => relu(x),
+        }
+    }
+
+    /// Its derivative at `x`.
+    #[inline(always)]
+    fn slope(self, x: f32) -> f32 {
+        match self {
+            Activation::Identity => 1.0,
+            Activation::GeluErf => {
+                let density = (0.5 * FRAC_1_SQRT_2 * FRAC_2_SQRT_PI) * exp(-0.5 * x * x);
+                x.mul_add(density, normal_distribution(x))
+            }
+            Activation::GeluTanh => {
+                let gate = sigmoid(tanh_argument(x));
+                let inner = (2.0 * TANH_SCALE) * (3.0 * TANH_CUBE * x).mul_add(x, 1.0);
+                (x * gate * (1.0 - gate)).mul_add(inner, gate)
+            }
+            Activation::Silu => {
+                let gate = sigmoid(x);
+                gate * x.mul_add(1.0 - gate, 1.0)
+            }
+            Activation::Relu => f32::from(x > 0.0),
+        }
+    }
+
+    /// Applies it in place; to be called where the machine's instructions are already chosen.
+    #[inline(always)]
+    pub(crate) fn apply_slice(self, values: &mut [f32]) {
+        match self {
+            Activation::Identity => {}
+            Activation::GeluErf => update(values, [], |x, []| Activation::GeluErf.value(x)),
+            Activation::GeluTanh => update(values, [], |x, []| Activation::GeluTanh.value(x)),
+            Activation::Silu => update(values, [], |x, []| Activation::Silu.value(x)),
+            Activation::Relu => update(values, [], |x, []| Activation::Relu.value(x)),
+        }
+    }
+
+    /// Multiplies gradients by the derivative at `x`, called as [`Activation::apply_slice`] is.
+    #[inline(always)]
+    fn multiply_slope(self, gradients: &mut [f32], x: &[f32]) {
+        match self {
+            Activation::Identity => {}
+            Activation::GeluErf => {
+                update(gradients, [x], |g, [x]| g * Activation::GeluErf.slope(x));
+            }
+            Activation::GeluTanh => {
+                update(gradients, [x], |g, [x]| g * Activation::GeluTanh.slope(x));
+            }
+            Activation::Silu => update(gradients, [x], |g, [x]| g * Activation::Silu.slope(x)),
+            Activation::Relu => update(gradients, [x], |g, [x]| g * Activation::Relu.slope(x)),
+        }
+    }
+}
+
+const TANH_SCALE: f32 = 0.5 * FRAC_2_SQRT_PI / FRAC_1_SQRT_2;
+const TANH_CUBE: f32 = 0.044_715;
+
+/// Twice the argument of the approximation's tanh, because `(1 + tanh u) / 2 = sigmoid(2 u)`.
+#[inline(always)]
+fn tanh_argument(x: f32) -> f32 {
+    (2.0 * TANH_SCALE) * (TANH_CUBE * x * x).mul_add(x, x)
+}
+
+#[inline(always)]
+fn normal_distribution(x: f32) -> f32 {
+    0.5_f32.mul_add(erf(x * FRAC_1_SQRT_2), 0.5)
+}
+
+/// NaN is not below 0 and so stays NaN.
+#[inline(always)]
+fn relu(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+#[derive(Clone, Debug)]
+struct Activate(Activation);
+
+impl Operation<1> for Activate {
+    type Saved = FlexTensor;
+
+    fn forward(&self, [x]: [FlexTensor; 1]) -> (FlexTensor, FlexTensor) {
+        let x = storage::contiguous(x);
+        let values = storage::values(&x);
+        let out = write_elements(
+            values.len(),
+            #[inline(always)]
+            |range, slots| {
+                let out = copy(slots, &values[range]);
+                self.0.apply_slice(out);
+                out
+            },
+        );
+        (storage::tensor(out, storage::sizes(&x)), x)
+    }
+
+    fn backward(
+        &self,
+        x: FlexTensor,
+        gradient: FlexTensor,
+        _wanted: [bool; 1],
+    ) -> [Option<FlexTensor>; 1] {
+        let gradient = storage::contiguous(gradient);
+        let (values, upstream) = (storage::values(&x), storage::values(&gradient));
+        let out = write_elements(
+            values.len(),
+            #[inline(always)]
+            |range, slots| {
+                let out = copy(slots, &upstream[range.clone()]);
+                self.0.multiply_slope(out, &values[range]);
+                out
+            },
+        );
+        [Some(storage::tensor(out, storage::sizes(&x)))]
+    }
+}

@@ -1,0 +1,54 @@
+//! The operations a diffusion transformer spends its time in, fast on a CPU and right everywhere.
+//!
+//! Every function takes and returns ordinary burn tensors. On the CPU backend the work is done by
+//! the kernels of this crate, with a backward pass of their own under autodiff; on every other
+//! backend the same function runs its *oracle*, a short composition of burn's own operations that
+//! also serves as the reference in tests.
+//!
+//! What holds for every kernel here:
+//! - **Row-invariance.** A row's result never depends on how many rows share the call, on its place
+//!   among them or on the number of threads: work is cut by shape only, and the scalar tail of a
+//!   loop performs the same operations as its vector body.
+//! - **Accumulation is f32** whatever the storage type of the weights.
+//! - The best instructions of the machine are chosen at run time.
+
+#![expect(
+    unsafe_code,
+    reason = "kernels read and write through pointers; each block says why it may"
+)]
+
+mod activation;
+mod attention;
+mod gemm;
+mod group_norm;
+mod lanes;
+mod levels;
+mod linear;
+mod math;
+mod micro;
+mod modulate;
+mod norm;
+mod operation;
+pub mod oracle;
+mod pack;
+mod peak;
+mod rope;
+mod rows;
+mod softmax;
+mod storage;
+mod sum;
+mod work;
+
+pub use activation::{Activation, gelu_erf, gelu_tanh, silu};
+pub use attention::{
+    AttentionInputs, AttentionSums, additive_mask, attention, attention_backward, attention_delta,
+    attention_forward,
+};
+pub use group_norm::group_norm;
+pub use linear::linear;
+pub use modulate::{Modulation, gated_residual, modulate};
+pub use norm::{layer_norm, modulated_rms_norm, rms_norm};
+pub use peak::measure_fma_peak;
+pub use rope::rope;
+pub use softmax::softmax;
+pub use sum::{sum, sum_squares};

@@ -1,0 +1,142 @@
+//! Linear layers: every matrix of parameters meets its activations here.
+
+use burn::backend::flex::FlexTensor;
+use burn::tensor::Tensor;
+use rayon::prelude::*;
+
+use crate::activation::Activation;
+use crate::gemm::{Epilogue, Matrix, Shared, product};
+use crate::operation::{Operand, Operation, apply};
+use crate::oracle;
+use crate::pack::{Order, Panels, blocks};
+use crate::storage::{self, Stored};
+
+/// `activation(x W^T + b)`: `x` is `[.., in]`, `weight` `[out, in]` in f32, bf16 or f16 as it is
+/// stored, `bias` `[out]`; the result is f32 `[.., out]`.
+///
+/// # Panics
+/// Panics if the last dim of `x` is not `in`; models check shapes when they load.
+pub fn linear<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    activation: Activation,
+) -> Tensor<D> {
+    let (Some(left), Some(right)) = (Operand::new(&x), Operand::new(&weight)) else {
+        return oracle::linear(x, weight, bias, activation);
+    };
+    let offset = match &bias {
+        Some(bias) => Operand::new(bias),
+        None => Some(Operand::Plain(storage::tensor(Vec::new(), [0]))),
+    };
+    let Some(offset) = offset else { return oracle::linear(x, weight, bias, activation) };
+    let inputs = [left, right, offset];
+    if inputs.iter().any(|input| matches!(input, Operand::Recorded(_))) {
+        // The backward pass of the activation needs its input, so it is an operation of its own.
+        return activation.apply(apply(&Linear(Activation::Identity), inputs));
+    }
+    apply(&Linear(activation), inputs)
+}
+
+#[derive(Clone, Debug)]
+struct Linear(Activation);
+
+/// The inputs of a recorded call; the weight in its stored type.
+#[derive(Clone, Debug)]
+struct Saved {
+    x: FlexTensor,
+    weight: FlexTensor,
+    bias: usize,
+}
+
+impl Operation<3> for Linear {
+    type Saved = Saved;
+
+    fn forward(&self, [x, weight, bias]: [FlexTensor; 3]) -> (FlexTensor, Saved) {
+        let (x, weight) = (storage::contiguous(x), storage::stored(weight));
+        let bias = storage::contiguous(bias);
+        let bias_values = storage::values(&bias);
+        let [outer, inner] = storage::sizes(&weight)[..] else { panic!("a weight is a matrix") };
+        let mut shape = storage::sizes(&x);
+        let last = shape.last_mut().expect("an input has at least one dim");
+        assert_eq!(
+            *last, inner,
+            "linear: an input of width {last} meets a weight of width {inner}"
+        );
+        *last = outer;
+
+        let rows = shape[..shape.len() - 1].iter().product();
+        let panels =
+            Panels::stored(&Stored::new(&weight), Order::ColumnsApart(inner), inner, outer);
+        let left = Matrix { values: storage::values(&x), stride: inner, blocks: &blocks(inner) };
+        let bias_values = (!bias_values.is_empty()).then_some(bias_values);
+        let epilogue = Epilogue { bias: bias_values, activation: self.0 };
+        let out = product(&left, rows, &panels, epilogue);
+        let saved = Saved { x, weight, bias: bias_values.map_or(0, <[f32]>::len) };
+        (storage::tensor(out, shape), saved)
+    }
+
+    fn backward(
+        &self,
+        saved: Saved,
+        gradient: FlexTensor,
+        wanted: [bool; 3],
+    ) -> [Option<FlexTensor>; 3] {
+        let gradient = storage::contiguous(gradient);
+        let dy = storage::values(&gradient);
+        let [outer, inner] = storage::sizes(&saved.weight)[..] else {
+            panic!("a weight is a matrix")
+        };
+        let rows = dy.len() / outer.max(1);
+        let dx = wanted[0].then(|| {
+            let weight = Stored::new(&saved.weight);
+            let panels = Panels::stored(&weight, Order::RowsApart(inner), outer, inner);
+            let left = Matrix { values: dy, stride: outer, blocks: &blocks(outer) };
+            let dx = product(&left, rows, &panels, Epilogue::NONE);
+            storage::tensor(dx, storage::sizes(&saved.x))
+        });
+        let dw = wanted[1].then(|| {
+            let transposed = transpose(dy, rows, outer);
+            let x = storage::values(&saved.x);
+            let panels = Panels::parallel(x, Order::RowsApart(inner), rows, inner);
+            let left = Matrix { values: &transposed, stride: rows, blocks: &blocks(rows) };
+            storage::tensor(product(&left, outer, &panels, Epilogue::NONE), [outer, inner])
+        });
+        let db = (wanted[2] && saved.bias != 0)
+            .then(|| storage::tensor(column_sums(dy, outer), [outer]));
+        [dx, dw, db]
+    }
+}
+
+/// `[rows, columns]` to `[columns, rows]`.
+pub(crate) fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    const SIDE: usize = 32;
+    let mut out = storage::buffer(values.len());
+    let place = Shared(out.as_mut_ptr());
+    (0..columns.div_ceil(SIDE)).into_par_iter().for_each(|block| {
+        let place = place;
+        let range = block * SIDE..(block * SIDE + SIDE).min(columns);
+        for first in (0..rows).step_by(SIDE) {
+            for column in range.clone() {
+                for row in first..(first + SIDE).min(rows) {
+                    // SAFETY: each column of the input is a row of the output owned by one task.
+                    unsafe { *place.0.add(column * rows + row) = values[row * columns + column] };
+                }
+            }
+        }
+    });
+    out
+}
+
+/// The sum of every column, row after row.
+pub(crate) fn column_sums(values: &[f32], columns: usize) -> Vec<f32> {
+    const WIDTH: usize = 64;
+    let mut sums = vec![0.0; columns];
+    sums.par_chunks_mut(WIDTH).enumerate().for_each(|(chunk, sums)| {
+        for row in values.chunks_exact(columns) {
+            let row = &row[chunk * WIDTH..][..sums.len()];
+            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+        }
+    });
+    sums
+}

@@ -1,0 +1,125 @@
+//! A row's result depends on neither its neighbours nor the threads, to the bit.
+
+use burn::tensor::{Device, Int, Tensor};
+use kernels::{
+    Modulation, gated_residual, gelu_erf, gelu_tanh, layer_norm, rms_norm, silu, softmax,
+};
+
+use crate::check::{levels, random, values};
+
+const WIDTHS: [usize; 3] = [256, 1152, 8960];
+const SPLITS: [usize; 6] = [1, 2, 63, 64, 65, 129];
+const ROWS: usize = 195;
+
+/// Runs `work` on a pool of so many threads.
+pub(crate) fn on_threads<R: Send>(count: usize, work: impl FnOnce() -> R + Send) -> R {
+    rayon::ThreadPoolBuilder::new().num_threads(count).build().unwrap().install(work)
+}
+
+/// One sample `[1, T, D]` and the level of each token `[1, T]`.
+type Rows = (Tensor<3>, Tensor<2, Int>);
+
+/// Result and gradient of `function`, row by row, as bits.
+fn run(function: &dyn Fn(Tensor<3>, Tensor<2, Int>) -> Tensor<3>, (x, index): Rows) -> Vec<u32> {
+    let leaf = x.autodiff().require_grad();
+    let out = function(leaf.clone(), index);
+    // An upstream gradient that belongs to the row, wherever it is.
+    let upstream = leaf.clone().detach().sin();
+    let gradient = leaf.grad(&(out.clone() * upstream).sum().backward()).expect("a gradient");
+    let both = Tensor::cat(vec![out.inner(), gradient], 2);
+    values(both).into_iter().map(f32::to_bits).collect()
+}
+
+/// Checks that the rows in pieces of every size, on every thread count, give the bits of the whole.
+fn check(function: impl Fn(Tensor<3>, Tensor<2, Int>) -> Tensor<3> + Sync) {
+    for width in WIDTHS {
+        let x: Tensor<3> = random(width as u64, [1, ROWS, width], &Device::flex());
+        let index = levels(9, [1, ROWS], 3);
+        let whole = on_threads(1, || run(&function, (x.clone(), index.clone())));
+        for threads in [2, 3] {
+            let again = on_threads(threads, || run(&function, (x.clone(), index.clone())));
+            assert!(again == whole, "width {width}, {threads} threads");
+        }
+        for split in SPLITS {
+            let mut pieces = Vec::new();
+            for (first, count) in [(0, split), (split, ROWS - split)] {
+                let piece =
+                    (x.clone().narrow(1, first, count), index.clone().narrow(1, first, count));
+                pieces.extend(on_threads(2, || run(&function, piece)));
+            }
+            assert!(pieces == whole, "width {width}, {split} rows first");
+        }
+    }
+}
+
+fn table(seed: u64, width: usize) -> Tensor<3> {
+    random(seed, [1, 3, width], &Device::flex())
+}
+
+#[test]
+fn of_activations() {
+    check(|x, _| gelu_erf(x));
+    check(|x, _| gelu_tanh(x));
+    check(|x, _| silu(x));
+}
+
+#[test]
+fn of_softmax() {
+    check(|x, _| softmax(x));
+}
+
+#[test]
+fn of_norms() {
+    check(|x, index| {
+        let [.., width] = x.dims();
+        let modulation =
+            Modulation { scale: table(1, width), shift: table(2, width), index: Some(index) };
+        layer_norm(x, None, Some(&modulation), 1e-6)
+    });
+    check(|x, _| {
+        let [.., width] = x.dims();
+        rms_norm(x, Some(random(3, [width], &Device::flex())), 1e-6)
+    });
+}
+
+#[test]
+fn of_gates() {
+    check(|x, index| {
+        let [.., width] = x.dims();
+        gated_residual(x.clone(), x, table(4, width), Some(index))
+    });
+}
+
+#[test]
+fn of_rope() {
+    check(|x, _| {
+        let [batch, rows, width] = x.dims();
+        let angle = x.clone().detach().narrow(2, 0, 32).cos();
+        kernels::rope(x.reshape([batch, rows, width / 64, 64]), angle.clone(), angle)
+            .reshape([batch, rows, width])
+    });
+}
+
+/// Sums over tokens are cut by shape, so threads do not change them; nor do other samples.
+#[test]
+fn of_parameter_gradients() {
+    let run = |batch: usize| {
+        let device = Device::flex();
+        let x: Tensor<3> = random(1, [3, 200, 100], &device).narrow(0, 0, batch);
+        let table = |seed| random::<3>(seed, [3, 2, 100], &device).narrow(0, 0, batch).autodiff();
+        let (scale, shift) = (table(2).require_grad(), table(3).require_grad());
+        let index = levels(4, [3, 200], 2).narrow(0, 0, batch);
+        let modulation =
+            Modulation { scale: scale.clone(), shift: shift.clone(), index: Some(index) };
+        let out = layer_norm(x.clone().autodiff(), None, Some(&modulation), 1e-6);
+        let gradients = (out * x.autodiff().sin()).sum().backward();
+        [scale, shift].map(|leaf| values(leaf.grad(&gradients).expect("a gradient")))
+    };
+    let whole = on_threads(1, || run(3));
+    for threads in [2, 3] {
+        assert!(on_threads(threads, || run(3)) == whole, "{threads} threads");
+    }
+    for (alone, together) in run(1).iter().zip(&whole) {
+        assert!(alone[..] == together[..alone.len()], "one sample alone");
+    }
+}

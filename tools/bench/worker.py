@@ -1,0 +1,236 @@
+"""The PyTorch side of `cargo xtask bench`.
+
+Says hello with its versions and cases, then answers one line of JSON per request:
+{"case": "...", "repeat": n} -> {"case": "...", "seconds": [...], "peak_rss_bytes": n}.
+The work is written as a user of PyTorch and diffusers would write it: eager, with their own fused
+functions, without gradients where none are asked for.
+"""
+
+import argparse
+import gc
+import importlib.metadata
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+# A case is a function that makes its data and returns the work of one call.
+CASES = {}
+
+
+def case(name):
+    def register(prepare):
+        CASES[name] = prepare
+        return prepare
+
+    return register
+
+
+def without_gradients(call):
+    def run():
+        with torch.inference_mode():
+            return call()
+
+    return run
+
+
+def linear(dtype):
+    x = torch.randn(2048, 1536, dtype=dtype)
+    layer = torch.nn.Linear(1536, 8960, dtype=dtype)
+    return without_gradients(lambda: layer(x))
+
+
+@case("linear_2048x1536x8960_f32")
+def linear_f32():
+    return linear(torch.float32)
+
+
+@case("linear_2048x1536x8960_bf16")
+def linear_bf16():
+    return linear(torch.bfloat16)
+
+
+@case("attention_12x2048x128_forward")
+def attention_forward():
+    q, k, v = (torch.randn(1, 12, 2048, 128) for _ in range(3))
+    return without_gradients(lambda: F.scaled_dot_product_attention(q, k, v))
+
+
+@case("attention_12x2048x128_forward_backward")
+def attention_forward_backward():
+    q, k, v = (torch.randn(1, 12, 2048, 128, requires_grad=True) for _ in range(3))
+    upstream = torch.randn(1, 12, 2048, 128)
+
+    def run():
+        out = F.scaled_dot_product_attention(q, k, v)
+        return torch.autograd.grad(out, (q, k, v), upstream)
+
+    return run
+
+
+@case("gelu_tanh_2048x8960")
+def gelu_tanh():
+    x = torch.randn(2048, 8960)
+    return without_gradients(lambda: F.gelu(x, approximate="tanh"))
+
+
+@case("gelu_erf_2048x8960")
+def gelu_erf():
+    x = torch.randn(2048, 8960)
+    return without_gradients(lambda: F.gelu(x))
+
+
+@case("layer_norm_modulate_2048x1536")
+def layer_norm_modulate():
+    x = torch.randn(1, 2048, 1536)
+    scale, shift = torch.randn(1, 1, 1536), torch.randn(1, 1, 1536)
+    return without_gradients(lambda: F.layer_norm(x, (1536,), eps=1e-6) * (1 + scale) + shift)
+
+
+@case("conv2d_3x3_128_256")
+def conv2d():
+    x = torch.randn(1, 128, 256, 256)
+    layer = torch.nn.Conv2d(128, 128, 3, padding=1)
+    return without_gradients(lambda: layer(x))
+
+
+def pixart(dtype):
+    from diffusers import PixArtTransformer2DModel
+
+    model = PixArtTransformer2DModel(
+        num_attention_heads=16,
+        attention_head_dim=72,
+        in_channels=4,
+        out_channels=8,
+        num_layers=4,
+        cross_attention_dim=1152,
+        caption_channels=4096,
+        patch_size=2,
+        sample_size=64,
+        use_additional_conditions=False,
+    )
+    model = model.to(dtype).eval()
+    latents = torch.randn(2, 4, 64, 64, dtype=dtype)
+    caption = torch.randn(2, 120, 4096, dtype=dtype)
+    mask = torch.ones(2, 120, dtype=dtype)
+    timestep = torch.tensor([500, 500])
+    conditions = {"resolution": None, "aspect_ratio": None}
+
+    def run():
+        return model(
+            latents,
+            encoder_hidden_states=caption,
+            encoder_attention_mask=mask,
+            timestep=timestep,
+            added_cond_kwargs=conditions,
+            return_dict=False,
+        )[0]
+
+    return without_gradients(run)
+
+
+@case("pixart_xl_4_layers_b2_1024_f32")
+def pixart_f32():
+    return pixart(torch.float32)
+
+
+@case("pixart_xl_4_layers_b2_1024_bf16")
+def pixart_bf16():
+    return pixart(torch.bfloat16)
+
+
+@case("vae_decode_512")
+def vae_decode():
+    from diffusers import AutoencoderKL
+
+    model = AutoencoderKL(
+        in_channels=3,
+        out_channels=3,
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        block_out_channels=(128, 256, 512, 512),
+        layers_per_block=2,
+        latent_channels=4,
+        norm_num_groups=32,
+        sample_size=512,
+    ).eval()
+    # A pipeline that only decodes does not keep the encoder.
+    model.encoder = None
+    latents = torch.randn(1, 4, 64, 64)
+    return without_gradients(lambda: model.decode(latents, return_dict=False)[0])
+
+
+def peak_rss_bytes():
+    """The largest resident size of this process so far; None where the system does not tell."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+def hello():
+    names = ["torch", "diffusers", "transformers"]
+    version = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    return {"version": version, "cases": list(CASES)}
+
+
+class Worker:
+    """Keeps the work of the case that was asked for last."""
+
+    def __init__(self):
+        self.name = None
+        self.work = None
+
+    def prepare(self, name):
+        if name == self.name:
+            return
+        self.name, self.work = None, None
+        gc.collect()
+        torch.manual_seed(0)
+        self.work = CASES[name]()
+        self.work()  # The first call sets things up that no later one does.
+        self.name = name
+
+    def answer(self, request):
+        name, repeat = request["case"], request["repeat"]
+        if name not in CASES:
+            return {"case": name, "error": f"unknown case; known are {', '.join(CASES)}"}
+        self.prepare(name)
+        seconds = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            result = self.work()
+            seconds.append(time.perf_counter() - start)
+            del result
+        return {"case": name, "seconds": seconds, "peak_rss_bytes": peak_rss_bytes()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, required=True)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+
+    # Only answers go to the pipe; whatever libraries print goes to the terminal.
+    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def say(message):
+        pipe.write(json.dumps(message) + "\n")
+        pipe.flush()
+
+    say(hello())
+    worker = Worker()
+    for line in sys.stdin:
+        say(worker.answer(json.loads(line)))
+
+
+if __name__ == "__main__":
+    main()

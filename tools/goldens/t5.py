@@ -1,0 +1,54 @@
+"""T5 v1.1 encoder -> goldens/t5.safetensors.
+
+The sequence is longer than the largest relative distance, so that both halves of the position
+buckets saturate; the batch holds captions of length 1, of some length and of the maximum.
+"""
+
+import tiny
+import torch
+from transformers import T5Config, T5EncoderModel
+
+from pixart_folder import randomise_t5
+
+LENGTH = 150
+LENGTHS = [1, 67, LENGTH]
+
+
+def main():
+    """Write weights, inputs and outputs."""
+    config = T5Config(
+        vocab_size=61,
+        d_model=12,
+        d_kv=5,
+        d_ff=17,
+        num_layers=2,
+        num_heads=3,
+        feed_forward_proj="gated-gelu",
+    )
+    model = randomise_t5(T5EncoderModel(config), 3000).eval()
+    ids = torch.randint(3, config.vocab_size, (3, LENGTH), generator=tiny.generator(3001))
+    mask = torch.tensor([[int(i < length) for i in range(LENGTH)] for length in LENGTHS])
+    for row, length in enumerate(LENGTHS):
+        # A caption ends with the end token 1; the rest is padding 0.
+        ids[row, length - 1] = 1
+        ids[row, length:] = 0
+    with torch.no_grad():
+        output = model(input_ids=ids, attention_mask=mask)
+        unmasked = model(input_ids=ids[1:2, : LENGTHS[1]])
+        states = model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+    kept = output.last_hidden_state[1:2, : LENGTHS[1]]
+    off = (kept - unmasked.last_hidden_state).abs().max().item()
+    print(f"t5: masked padding changes a caption by {off:.1e}")
+    weights = {n: p for n, p in model.state_dict().items() if n != "encoder.embed_tokens.weight"}
+    tensors = {
+        **tiny.prefixed("weights", weights),
+        "inputs.input_ids": ids,
+        "inputs.attention_mask": mask,
+        "block.0.output": states[1],
+        "output": output.last_hidden_state,
+    }
+    tiny.write(tiny.GOLDENS / "t5.safetensors", tensors, tiny.plain_config(model))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+//! The table of a comparison, and its place in `benches/RESULTS.md`.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+const BEGIN: &str = "<!-- bench:begin -->";
+const END: &str = "<!-- bench:end -->";
+
+/// What one side needed for one case.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Timing {
+    /// The best time of one call.
+    pub(super) seconds: f64,
+    pub(super) peak_bytes: Option<u64>,
+}
+
+/// One case, measured on both sides.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) flops: Option<f64>,
+    pub(super) goal: Option<f64>,
+    pub(super) ours: Timing,
+    pub(super) torch: Timing,
+}
+
+impl Row {
+    /// How many times PyTorch's speed ours is.
+    fn ratio(&self) -> f64 {
+        self.torch.seconds / self.ours.seconds
+    }
+}
+
+/// A whole run.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) command: String,
+    pub(super) machine: String,
+    pub(super) date: String,
+    pub(super) versions: Vec<String>,
+    /// Floating-point operations per second of a loop that does nothing else.
+    pub(super) peak: Option<f64>,
+    pub(super) rows: Vec<Row>,
+    /// Cases that one of the sides does not know.
+    pub(super) missing: Vec<&'static str>,
+}
+
+impl Report {
+    /// The table with all that is needed to read and repeat it.
+    pub(super) fn to_markdown(&self) -> String {
+        let mut lines = vec![
+            format!("`{}`, {}, {}; {}.", self.command, self.date, self.machine, self.peak_text()),
+            format!("{}.", self.versions.join("; ")),
+            String::new(),
+            "| case | ours, ms | PyTorch, ms | speed, ours / PyTorch | goal | ours, GFLOP/s \
+             | of peak | PyTorch, GFLOP/s | ours, MB | PyTorch, MB |"
+                .to_string(),
+            "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|".to_string(),
+        ];
+        lines.extend(self.rows.iter().map(|row| self.row(row)));
+        let halves = self.half_precision();
+        if !halves.is_empty() {
+            lines.extend([String::new(), format!("Our bf16 against our f32: {halves}.")]);
+        }
+        if !self.missing.is_empty() {
+            lines.extend([String::new(), format!("Not measured: {}.", self.missing.join(", "))]);
+        }
+        lines.join("\n")
+    }
+
+    fn peak_text(&self) -> String {
+        match self.peak {
+            Some(peak) => format!("FMA peak {:.0} GFLOP/s", peak / 1e9),
+            None => "FMA peak not measured".to_string(),
+        }
+    }
+
+    fn row(&self, row: &Row) -> String {
+        let rate = |timing: &Timing| row.flops.map(|flops| flops / timing.seconds);
+        let share = rate(&row.ours).zip(self.peak).map(|(rate, peak)| 100.0 * rate / peak);
+        let megabytes = |timing: &Timing| timing.peak_bytes.map(|bytes| bytes as f64 / 1e6);
+        let cells = [
+            row.name.to_string(),
+            format!("{:.2}", 1e3 * row.ours.seconds),
+            format!("{:.2}", 1e3 * row.torch.seconds),
+            format!("{:.2}×", row.ratio()),
+            row.goal.map_or("–".into(), |goal| {
+                let verdict = if row.ratio() >= goal { "met" } else { "missed" };
+                format!("{goal:.2}× {verdict}")
+            }),
+            or_dash(rate(&row.ours).map(|rate| rate / 1e9), ""),
+            or_dash(share, " %"),
+            or_dash(rate(&row.torch).map(|rate| rate / 1e9), ""),
+            or_dash(megabytes(&row.ours), ""),
+            or_dash(megabytes(&row.torch), ""),
+        ];
+        format!("| {} |", cells.join(" | "))
+    }
+
+    /// For each case in both precisions, our bf16 time as a multiple of our f32 time.
+    fn half_precision(&self) -> String {
+        let mut text = String::new();
+        for full in &self.rows {
+            let Some(name) = full.name.strip_suffix("_f32") else { continue };
+            let half = self.rows.iter().find(|row| row.name.strip_suffix("_bf16") == Some(name));
+            let Some(half) = half else { continue };
+            let separator = if text.is_empty() { "" } else { ", " };
+            let times = half.ours.seconds / full.ours.seconds;
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{separator}{name} {times:.2}× the time");
+        }
+        text
+    }
+
+    /// Puts the table between the marks in the file at `path`.
+    pub(super) fn record(&self, path: &Path) -> Result<()> {
+        let shown = path.display();
+        let old = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+        let new = replace_between_marks(&old, &self.to_markdown())
+            .with_context(|| format!("cannot record in {shown}"))?;
+        fs::write(path, new).with_context(|| format!("cannot write {shown}"))
+    }
+}
+
+fn or_dash(value: Option<f64>, unit: &str) -> String {
+    value.map_or("–".to_string(), |value| format!("{value:.0}{unit}"))
+}
+
+fn replace_between_marks(old: &str, table: &str) -> Result<String> {
+    let parts = old.split_once(BEGIN).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(END)?;
+        Some((before, after))
+    });
+    let Some((before, after)) = parts else {
+        bail!("the marks {BEGIN} and {END} are missing; put them where the table belongs");
+    };
+    Ok(format!("{before}{BEGIN}\n{table}\n{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &'static str, ours: f64, torch: f64, goal: Option<f64>) -> Row {
+        let timing = |seconds| Timing { seconds, peak_bytes: Some(250_000_000) };
+        Row { name, flops: Some(1e9), goal, ours: timing(ours), torch: timing(torch) }
+    }
+
+    #[test]
+    fn the_table_holds_ratios_rates_and_shares() {
+        let report = Report {
+            peak: Some(100e9),
+            rows: vec![
+                row("linear_f32", 0.02, 0.03, Some(1.5)),
+                row("linear_bf16", 0.021, 0.2, None),
+            ],
+            missing: vec!["conv"],
+            ..Report::default()
+        };
+        let text = report.to_markdown();
+        let first =
+            "| linear_f32 | 20.00 | 30.00 | 1.50× | 1.50× met | 50 | 50 % | 33 | 250 | 250 |";
+        assert!(text.contains(first), "{text}");
+        assert!(text.contains("FMA peak 100 GFLOP/s"), "{text}");
+        assert!(text.contains("Our bf16 against our f32: linear 1.05× the time."), "{text}");
+        assert!(text.contains("Not measured: conv."), "{text}");
+    }
+
+    #[test]
+    fn a_missed_goal_is_said() {
+        let rows = vec![row("gelu", 0.03, 0.03, Some(1.5))];
+        let text = Report { rows, ..Report::default() }.to_markdown();
+        assert!(text.contains("| 1.00× | 1.50× missed |"), "{text}");
+        assert!(text.contains("FMA peak not measured"), "{text}");
+    }
+
+    #[test]
+    fn only_what_is_between_the_marks_changes() {
+        let old = format!("above\n{BEGIN}\nold\n{END}\nbelow\n");
+        let new = replace_between_marks(&old, "new").unwrap();
+        assert_eq!(new, format!("above\n{BEGIN}\nnew\n{END}\nbelow\n"));
+        assert_eq!(replace_between_marks(&new, "new").unwrap(), new);
+        let message = replace_between_marks("no marks", "new").unwrap_err().to_string();
+        assert!(message.contains("bench:begin"), "{message}");
+    }
+}

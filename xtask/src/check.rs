@@ -1,0 +1,152 @@
+//! `cargo xtask check`: what CI runs, cheapest first, each step announced with its time.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::process::{self, command};
+use crate::tidy;
+
+/// One step: its name, how to repeat it alone, and what it does.
+struct Step {
+    name: &'static str,
+    repeat: &'static str,
+    run: fn(&Path) -> Result<Outcome>,
+}
+
+/// How a step that did not fail ended.
+enum Outcome {
+    Passed,
+    Skipped(&'static str),
+}
+
+const STEPS: [Step; 6] = [
+    Step { name: "fmt", repeat: "cargo fmt --all", run: fmt },
+    Step { name: "tidy", repeat: "cargo xtask tidy", run: run_tidy },
+    Step { name: "deny", repeat: "cargo deny check bans licenses sources", run: deny },
+    Step {
+        name: "clippy",
+        repeat: "cargo clippy --workspace --all-targets -- -D warnings",
+        run: clippy,
+    },
+    Step {
+        name: "docs",
+        repeat: "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items",
+        run: docs,
+    },
+    Step { name: "tests", repeat: "cargo xtask test", run: tests },
+];
+
+/// Runs every step, and stops at the first that fails.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    run_steps(&STEPS, root)
+}
+
+fn run_steps(steps: &[Step], root: &Path) -> Result<()> {
+    let start = Instant::now();
+    for step in steps {
+        eprintln!("── {}", step.name);
+        let step_start = Instant::now();
+        match (step.run)(root) {
+            Ok(Outcome::Passed) => {
+                eprintln!("── {} passed in {}", step.name, seconds(step_start.elapsed()));
+            }
+            Ok(Outcome::Skipped(why)) => eprintln!("── {} skipped: {why}", step.name),
+            Err(error) => {
+                eprintln!("── {} failed after {}", step.name, seconds(step_start.elapsed()));
+                bail!("check stopped at {}: {error:#}; alone: {}", step.name, step.repeat);
+            }
+        }
+    }
+    eprintln!("check passed in {}", seconds(start.elapsed()));
+    Ok(())
+}
+
+fn fmt(root: &Path) -> Result<Outcome> {
+    process::run(&mut command("cargo", "fmt --all --check", root))?;
+    Ok(Outcome::Passed)
+}
+
+fn run_tidy(root: &Path) -> Result<Outcome> {
+    tidy::run(root)?;
+    Ok(Outcome::Passed)
+}
+
+/// Advisories are left out: they need the network and change without a commit of ours.
+fn deny(root: &Path) -> Result<Outcome> {
+    if !process::succeeds(&mut command("cargo", "deny --version", root))? {
+        return Ok(Outcome::Skipped("cargo-deny is not installed"));
+    }
+    process::run(&mut command("cargo", "deny check bans licenses sources", root))?;
+    Ok(Outcome::Passed)
+}
+
+fn clippy(root: &Path) -> Result<Outcome> {
+    let arguments = "clippy --workspace --all-targets -- -D warnings";
+    process::run(&mut command("cargo", arguments, root))?;
+    Ok(Outcome::Passed)
+}
+
+fn docs(root: &Path) -> Result<Outcome> {
+    let arguments = "doc --workspace --no-deps --document-private-items";
+    process::run(command("cargo", arguments, root).env("RUSTDOCFLAGS", "-D warnings"))?;
+    Ok(Outcome::Passed)
+}
+
+fn tests(root: &Path) -> Result<Outcome> {
+    run_tests(root)?;
+    Ok(Outcome::Passed)
+}
+
+/// `cargo xtask test`: every unit, integration and documentation test of the workspace.
+pub(crate) fn run_tests(root: &Path) -> Result<()> {
+    let has_nextest = process::succeeds(&mut command("cargo", "nextest --version", root))?;
+    if !has_nextest {
+        return process::run(&mut command("cargo", "test --workspace", root));
+    }
+    process::run(&mut command("cargo", "nextest run --workspace", root))?;
+    // nextest does not run documentation tests.
+    process::run(&mut command("cargo", "test --workspace --doc --quiet", root))
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passes(_: &Path) -> Result<Outcome> {
+        Ok(Outcome::Passed)
+    }
+
+    fn fails(_: &Path) -> Result<Outcome> {
+        bail!("planted")
+    }
+
+    fn must_not_run(_: &Path) -> Result<Outcome> {
+        panic!("a step ran after a failed one")
+    }
+
+    #[test]
+    fn the_first_failure_stops_the_check_and_is_named() {
+        let steps = [
+            Step { name: "first", repeat: "do first", run: passes },
+            Step { name: "second", repeat: "do second", run: fails },
+            Step { name: "third", repeat: "do third", run: must_not_run },
+        ];
+        let message = run_steps(&steps, Path::new(".")).unwrap_err().to_string();
+        assert_eq!(message, "check stopped at second: planted; alone: do second");
+    }
+
+    #[test]
+    fn a_skipped_step_lets_the_rest_run() {
+        let steps = [
+            Step { name: "first", repeat: "", run: |_| Ok(Outcome::Skipped("planted")) },
+            Step { name: "second", repeat: "", run: passes },
+        ];
+        run_steps(&steps, Path::new(".")).unwrap();
+    }
+}

@@ -1,0 +1,69 @@
+//! The project's own commands: `cargo xtask check | tidy | test | goldens | bench`.
+//!
+//! Everything that a person or CI does to this repository, beyond plain cargo, is here and written
+//! in Rust, so that a new machine needs nothing but a Rust toolchain to run the checks.
+#![expect(clippy::print_stdout, reason = "these commands talk to a person in a terminal")]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+mod bench;
+mod check;
+mod goldens;
+mod process;
+mod tidy;
+mod venv;
+
+/// Moviola's own commands; run them as `cargo xtask <command>`.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run exactly what CI runs, cheapest first, and stop at the first failure
+    Check,
+    /// Check what the compiler cannot: dependency direction, file and function size, state, unsafe
+    Tidy,
+    /// Run all tests, with cargo-nextest where it is installed
+    Test,
+    /// Make the reference files in goldens/ anew with PyTorch and diffusers
+    Goldens(goldens::Options),
+    /// Compare our speed and memory with PyTorch's on this machine
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<()> {
+    let root = repository_root()?;
+    match arguments.command {
+        Command::Check => check::run(&root),
+        Command::Tidy => tidy::run(&root),
+        Command::Test => check::run_tests(&root),
+        Command::Goldens(options) => goldens::run(&root, &options),
+        Command::Bench(options) => bench::run(&root, &options),
+    }
+}
+
+/// The folder of the workspace that the command was started in.
+fn repository_root() -> Result<PathBuf> {
+    let arguments = "locate-project --workspace --message-format plain";
+    let manifest = process::output(&mut process::command("cargo", arguments, Path::new(".")))?;
+    let root = Path::new(manifest.trim()).parent();
+    Ok(root.context("the workspace's manifest is in no folder")?.to_path_buf())
+}
