@@ -3,7 +3,8 @@
 //! The names and sizes are those of `tools/bench/worker.py`, whose cases do the same in PyTorch.
 
 use burn::Tensor;
-use burn::tensor::{Device, Distribution, activation};
+use burn::tensor::{DType, Device, Distribution};
+use kernels::{Activation, AttentionInputs, Modulation};
 
 /// One call; returns a rate in FLOP/s if the work measures one.
 pub(crate) type Work = Box<dyn FnMut() -> Option<f64>>;
@@ -31,16 +32,77 @@ where
 }
 
 /// Everything that this side can do with `threads` threads.
-pub(crate) fn all(_threads: usize) -> Vec<Case> {
-    vec![timed("gelu_erf_2048x8960", gelu_erf)]
+pub(crate) fn all(threads: usize) -> Vec<Case> {
+    vec![
+        fma_peak(threads),
+        timed("linear_2048x1536x8960_f32", || linear(DType::F32)),
+        timed("linear_2048x1536x8960_bf16", || linear(DType::BF16)),
+        timed("attention_12x2048x128_forward", attention_forward),
+        timed("attention_12x2048x128_forward_backward", attention_forward_backward),
+        timed("gelu_tanh_2048x8960", gelu_tanh),
+        timed("gelu_erf_2048x8960", gelu_erf),
+        timed("layer_norm_modulate_2048x1536", layer_norm_modulate),
+    ]
 }
 
-/// A standard normal tensor of the given shape.
-fn normal<const D: usize>(shape: [usize; D]) -> Tensor<D> {
-    Tensor::random(shape, Distribution::Normal(0.0, 1.0), &Device::flex())
+/// What this machine could do at best, as a rate.
+fn fma_peak(threads: usize) -> Case {
+    let measure = move || Some(kernels::measure_fma_peak(threads));
+    Case { name: "fma_peak", prepare: Box::new(move || Box::new(measure)) }
+}
+
+/// A standard normal tensor.
+fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
+    Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+}
+
+/// Weights in `dtype`; the activations are f32 as everywhere in Moviola.
+fn linear(dtype: DType) -> impl Fn() -> Tensor<2> {
+    let device = Device::flex();
+    let x = normal([2048, 1536], &device);
+    let weight = normal([8960, 1536], &device).cast(dtype);
+    let bias = normal([8960], &device);
+    move || kernels::linear(x.clone(), weight.clone(), Some(bias.clone()), Activation::Identity)
+}
+
+/// Queries, keys and values `[1, 2048, 12, 128]`.
+fn attention_inputs(device: &Device) -> AttentionInputs {
+    let [q, k, v] = [(); 3].map(|()| normal([1, 2048, 12, 128], device));
+    AttentionInputs { q, k, v, mask: None, scale: 1.0 / 128_f32.sqrt() }
+}
+
+fn attention_forward() -> impl Fn() -> Tensor<4> {
+    let inputs = attention_inputs(&Device::flex());
+    move || kernels::attention(inputs.clone())
+}
+
+fn attention_forward_backward() -> impl Fn() -> [Option<Tensor<4>>; 3] {
+    let device = Device::flex().autodiff();
+    let AttentionInputs { q, k, v, mask, scale } = attention_inputs(&device);
+    let upstream = normal([1, 2048, 12, 128], &device);
+    move || {
+        let [q, k, v] = [&q, &k, &v].map(|leaf| leaf.clone().detach().require_grad());
+        let leaves = AttentionInputs { q, k, v, mask: mask.clone(), scale };
+        let out = kernels::attention(leaves.clone());
+        let gradients = (out * upstream.clone()).sum().backward();
+        [leaves.q, leaves.k, leaves.v].map(|leaf| leaf.grad(&gradients))
+    }
+}
+
+fn gelu_tanh() -> impl Fn() -> Tensor<2> {
+    let x = normal([2048, 8960], &Device::flex());
+    move || kernels::gelu_tanh(x.clone())
 }
 
 fn gelu_erf() -> impl Fn() -> Tensor<2> {
-    let x = normal([2048, 8960]);
-    move || activation::gelu(x.clone())
+    let x = normal([2048, 8960], &Device::flex());
+    move || kernels::gelu_erf(x.clone())
+}
+
+fn layer_norm_modulate() -> impl Fn() -> Tensor<3> {
+    let device = Device::flex();
+    let x = normal([1, 2048, 1536], &device);
+    let [scale, shift] = [(); 2].map(|()| normal([1, 1, 1536], &device));
+    let modulation = Modulation { scale, shift, index: None };
+    move || kernels::layer_norm(x.clone(), None, Some(&modulation), 1e-6)
 }

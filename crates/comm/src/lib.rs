@@ -1,1 +1,24 @@
-//! Not written yet.
+//! Groups of ranks that exchange tensors and cannot hang silently.
+//!
+//! A [`Group`] is passed around like a device, and a group of one is a group, so nobody asks whether
+//! the program is distributed. Ranks are threads of this process, each with its own pool of
+//! workers: [`on_ranks`].
+//!
+//! Every call posts a header to its peers (which call it is, in which order, of what shape) and
+//! compares theirs with its own before any of it is delivered. A rank that does not come within the
+//! deadline is named, two calls that differ are both named, and a rank that panics wakes all others.
+//! After a failure the group stays broken: every later call on it reports the same error.
+//!
+//! What is exchanged is outside any graph. Two ranks must never share a tensor of one: their graphs
+//! would merge under one lock. A layout makes an exchange differentiable by its adjoint.
+
+mod call;
+mod error;
+mod group;
+mod hall;
+mod ranks;
+
+pub use call::{Call, Extent, Operation};
+pub use error::{Absence, Error, Result, State};
+pub use group::{Busy, Group};
+pub use ranks::{Ranks, on_ranks};

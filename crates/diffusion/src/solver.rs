@@ -142,3 +142,27 @@ fn same_shape(what: &'static str, tensor: &Tensor<3>, sample: &Tensor<3>) -> Res
     let (found, sample) = (tensor.dims(), sample.dims());
     if found == sample { Ok(()) } else { Err(Error::Shape { what, found, sample }) }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::SchedulerConfig;
+    use burn::tensor::{Device, Tensor};
+
+    /// A video's latents are large; none is kept longer than the order needs it.
+    #[test]
+    fn the_history_is_one_shorter_than_the_order() {
+        for order in 1..=3 {
+            let text = format!(
+                r#"{{"_class_name": "DPMSolverMultistepScheduler", "solver_order": {order}}}"#
+            );
+            let solver = SchedulerConfig::from_json(&text).unwrap().solver(8, 4).unwrap();
+            let mut state = solver.state();
+            let mut sample = Tensor::<3>::ones([1, 4, 2], &Device::flex());
+            for step in 0..8 {
+                let prediction = sample.clone();
+                sample = solver.step(step, &mut state, sample, prediction, None).unwrap();
+                assert_eq!(state.history.len(), (step + 1).min(order - 1));
+            }
+        }
+    }
+}

@@ -1,6 +1,12 @@
 //! Every solver against the real diffusers: `goldens/solvers.safetensors` holds configs,
 //! predictions and the samples that came out (see `tools/goldens/solvers.py`).
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests panic to fail, and say how close they were"
+)]
+
 use burn::tensor::{Device, Tensor, TensorData};
 use diffusion::{Draw, SchedulerConfig, Solver};
 use safetensors::SafeTensors;
@@ -85,6 +91,8 @@ fn replay(goldens: &Goldens, name: &str, case: &Value) -> f64 {
     let mut worst = 0f64;
     for (step, (prediction, want)) in predictions.into_iter().zip(samples).enumerate() {
         let noise = noises.as_ref().map(|noises| noises[step].clone());
+        let drawn = noise.as_ref().is_some_and(|noise| values(noise).iter().any(|x| *x != 0.0));
+        assert!(drawn || !solver.wants_noise(step), "{name}: diffusers adds none at step {step}");
         sample = solver.step(step, &mut state, sample, prediction, noise).unwrap();
         worst = worst.max(error(&sample, &want));
     }
@@ -104,8 +112,11 @@ fn solver(case: &Value, which: &str) -> Solver {
     }
 }
 
+fn values(tensor: &Tensor<3>) -> Vec<f32> {
+    tensor.try_to_vec_as::<f32>().unwrap()
+}
+
 fn error(found: &Tensor<3>, want: &Tensor<3>) -> f64 {
-    let values = |tensor: &Tensor<3>| tensor.try_to_vec_as::<f32>().unwrap();
     let (found, want) = (values(found), values(want));
     let mean = want.iter().map(|x| f64::from(*x)).sum::<f64>() / want.len() as f64;
     let variance = want.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>();

@@ -176,3 +176,42 @@ impl Operation<1> for Activate {
         [Some(storage::tensor(out, storage::sizes(&x)))]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Activation;
+    use crate::math::tests::reference_erf;
+
+    /// The activation of one element in f64.
+    fn reference(kind: Activation, x: f64) -> f64 {
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        match kind {
+            Activation::Identity => x,
+            Activation::GeluErf => x * 0.5 * (1.0 + reference_erf(x * 0.5_f64.sqrt())),
+            Activation::GeluTanh => {
+                let scale = (2.0 / std::f64::consts::PI).sqrt();
+                x * sigmoid(2.0 * scale * (x + 0.044_715 * x * x * x))
+            }
+            Activation::Silu => x * sigmoid(x),
+            Activation::Relu => x.max(0.0),
+        }
+    }
+
+    #[test]
+    fn values_and_slopes_are_those_of_f64() {
+        use Activation::{GeluErf, GeluTanh, Identity, Relu, Silu};
+        for kind in [Identity, GeluErf, GeluTanh, Silu, Relu] {
+            for step in -60_001..60_000 {
+                // Never 0, where the derivative of relu does not exist.
+                let x = (step as f32 + 0.5) / 4000.0;
+                let (wide, value) = (f64::from(x), f64::from(kind.value(x)));
+                let exact = reference(kind, wide);
+                assert!((value - exact).abs() < 4e-7 * (1.0 + wide.abs()), "{kind:?}({x})");
+                let near = 1e-5;
+                let rise = reference(kind, wide + near) - reference(kind, wide - near);
+                let slope = f64::from(kind.slope(x));
+                assert!((slope - rise / (2.0 * near)).abs() < 2e-6, "slope of {kind:?} at {x}");
+            }
+        }
+    }
+}

@@ -8,8 +8,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::activation::Activation;
-use crate::micro::{COLUMNS, ROWS, Write, kernel, partial};
-use crate::pack::Panels;
+use crate::micro::{COLUMNS, Kernels, ROWS, Write, partial};
+use crate::pack::{Block, Right, Scratch, Unpacked};
 use crate::work::{Work, vectorised};
 
 /// Rows of one task: their left-hand values for one depth block stay in the second-level cache.
@@ -19,26 +19,24 @@ const TASK_COLUMNS: usize = 128 * COLUMNS;
 
 /// The left-hand side: rows that are found, not copied.
 pub(crate) trait Left: Sync {
-    /// Where the values of each of `rows` for the depth block number `block` begin.
+    /// Where the values of each of `rows` for a block of the depth begin.
     ///
     /// # Safety
     /// The implementor promises that each pointer is readable for the depth of that block.
-    unsafe fn pointers(&self, rows: Range<usize>, block: usize, into: &mut [*const f32]);
+    unsafe fn pointers(&self, rows: Range<usize>, block: Block, into: &mut [*const f32]);
 }
 
-/// A matrix whose rows lie `stride` floats apart, cut into depth blocks as the panels are.
+/// A matrix whose rows lie `stride` floats apart.
 pub(crate) struct Matrix<'a> {
     /// The values.
     pub(crate) values: &'a [f32],
     /// Distance between rows.
     pub(crate) stride: usize,
-    /// Start of every depth block.
-    pub(crate) blocks: &'a [(usize, usize)],
 }
 
 impl Left for Matrix<'_> {
-    unsafe fn pointers(&self, rows: Range<usize>, block: usize, into: &mut [*const f32]) {
-        let (start, depth) = self.blocks[block];
+    #[inline(always)]
+    unsafe fn pointers(&self, rows: Range<usize>, (start, depth): Block, into: &mut [*const f32]) {
         for (row, pointer) in rows.zip(into) {
             *pointer = self.values[row * self.stride + start..][..depth].as_ptr();
         }
@@ -64,36 +62,70 @@ impl Epilogue<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Shared(pub(crate) *mut f32);
 
+impl Shared {
+    /// The place so many floats on.
+    ///
+    /// # Safety
+    /// It lies within what is shared.
+    #[inline(always)]
+    pub(crate) unsafe fn at(self, offset: usize) -> *mut f32 {
+        // SAFETY: by the caller's promise.
+        unsafe { self.0.add(offset) }
+    }
+}
+
 // SAFETY: each task writes only the rows and columns that are its own.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// `left x panels`, `rows` rows of `panels.columns()` columns, with all threads.
+/// Vectors of the given lengths, written by `write` and not filled before.
+///
+/// # Safety
+/// `write` writes every float of every vector.
+pub(crate) unsafe fn written<const N: usize>(
+    lengths: [usize; N],
+    write: impl FnOnce([Shared; N]),
+) -> [Vec<f32>; N] {
+    let mut vectors = lengths.map(Vec::with_capacity);
+    write(vectors.each_mut().map(|vector| Shared(vector.as_mut_ptr())));
+    for (vector, length) in vectors.iter_mut().zip(lengths) {
+        // SAFETY: by the caller's promise.
+        unsafe { vector.set_len(length) };
+    }
+    vectors
+}
+
+/// `left x right`, `rows` rows of `right.columns` columns, with all threads.
 pub(crate) fn product(
     left: &impl Left,
     rows: usize,
-    panels: &Panels,
+    right: &Unpacked<'_>,
     epilogue: Epilogue<'_>,
 ) -> Vec<f32> {
-    let columns = panels.columns();
-    let mut out: Vec<f32> = Vec::with_capacity(rows * columns);
-    if panels.blocks().is_empty() {
-        // An empty sum: no task would write the elements.
-        out.resize(rows * columns, 0.0);
+    if rows <= TASK_ROWS {
+        // Every panel is used once, so it is packed where it is used and never written to memory.
+        return packed_product(left, rows, right, epilogue);
     }
-    let place = Shared(out.as_mut_ptr());
-    let tasks = tasks(rows, columns);
-    let run = |(rows, columns): (Range<usize>, Range<usize>)| {
-        let stride = panels.columns();
-        vectorised(Task { left, panels, epilogue, place, stride, rows, columns });
+    packed_product(left, rows, &right.pack(), epilogue)
+}
+
+fn packed_product(
+    left: &impl Left,
+    rows: usize,
+    right: &impl Right,
+    epilogue: Epilogue<'_>,
+) -> Vec<f32> {
+    let tasks = tasks(rows, right.columns());
+    let run = |place: Shared, (rows, columns): (Range<usize>, Range<usize>)| {
+        vectorised(Task { left, right, epilogue, place, kernels: Kernels::best(), rows, columns });
     };
-    match tasks.len() {
-        1 => tasks.into_iter().for_each(run),
-        _ => tasks.into_par_iter().for_each(run),
-    }
+    let write = |[place]: [Shared; 1]| match tasks.len() {
+        1 => tasks.into_iter().for_each(|task| run(place, task)),
+        _ => tasks.into_par_iter().for_each(|task| run(place, task)),
+    };
     // SAFETY: the tasks cover every row and column, and a task stores each of its elements.
-    unsafe { out.set_len(rows * columns) };
+    let [out] = unsafe { written([rows * right.columns()], write) };
     out
 }
 
@@ -112,31 +144,41 @@ fn tasks(rows: usize, columns: usize) -> Vec<(Range<usize>, Range<usize>)> {
         .collect()
 }
 
-struct Task<'a, L> {
+struct Task<'a, L, R> {
     left: &'a L,
-    panels: &'a Panels,
+    right: &'a R,
     epilogue: Epilogue<'a>,
     place: Shared,
-    stride: usize,
+    kernels: Kernels,
     rows: Range<usize>,
     columns: Range<usize>,
 }
 
-impl<L: Left> Work for Task<'_, L> {
+impl<L: Left, R: Right> Work for Task<'_, L, R> {
     #[inline(always)]
     fn run(self) {
         let (rows, columns) = (&self.rows, &self.columns);
         let mut pointers = [std::ptr::null(); TASK_ROWS];
-        let last = self.panels.blocks().len().saturating_sub(1);
-        for block in 0..self.panels.blocks().len() {
+        let mut scratch = Scratch::NEW;
+        let blocks = self.right.blocks();
+        if blocks.is_empty() {
+            // An empty sum.
+            for row in rows.clone() {
+                let first = row * self.right.columns() + columns.start;
+                // SAFETY: these columns of this row belong to this task.
+                unsafe { self.place.at(first).write_bytes(0, columns.len()) };
+            }
+            return self.finish((rows.start, columns.start), (rows.len(), columns.len()));
+        }
+        for (block, extent) in blocks.iter().enumerate() {
             // SAFETY: there is room for one pointer per row of a task.
-            unsafe { self.left.pointers(rows.clone(), block, &mut pointers[..rows.len()]) };
+            unsafe { self.left.pointers(rows.clone(), *extent, &mut pointers[..rows.len()]) };
             // Missing rows of the last tile repeat a row that exists and are never stored.
             let repeated = pointers[rows.len() - 1];
             pointers[rows.len()..].fill(repeated);
             let write = if block == 0 { Write::Store } else { Write::Add };
             for column in columns.clone().step_by(COLUMNS) {
-                let panel = self.panels.panel(block, column / COLUMNS);
+                let panel = self.right.panel(block, column / COLUMNS, &mut scratch);
                 let width = COLUMNS.min(columns.end - column);
                 for (tile, pointers) in pointers.as_chunks::<ROWS>().0.iter().enumerate() {
                     let row = rows.start + tile * ROWS;
@@ -145,7 +187,7 @@ impl<L: Left> Work for Task<'_, L> {
                     }
                     let height = ROWS.min(rows.end - row);
                     self.tile(pointers, panel, (row, column), (height, width), write);
-                    if block == last {
+                    if block + 1 == blocks.len() {
                         self.finish((row, column), (height, width));
                     }
                 }
@@ -154,7 +196,7 @@ impl<L: Left> Work for Task<'_, L> {
     }
 }
 
-impl<L: Left> Task<'_, L> {
+impl<L: Left, R: Right> Task<'_, L, R> {
     #[inline(always)]
     fn tile(
         &self,
@@ -168,12 +210,14 @@ impl<L: Left> Task<'_, L> {
         // SAFETY: the pointers hold `depth` values by the contract of `Left`; the tile lies within
         // the rows and columns of this task, which no other task writes.
         unsafe {
-            let out = self.place.0.add(row * self.stride + column);
-            if height == ROWS && width == COLUMNS {
-                kernel()(depth, pointers, panel.as_ptr(), out, self.stride, write);
+            let stride = self.right.columns();
+            let out = self.place.at(row * stride + column);
+            let (kernel, whole) = self.kernels.of(width);
+            if height == ROWS && width == whole {
+                kernel(depth, pointers, panel.as_ptr(), out, stride, write);
             } else {
                 let operands = (pointers, panel.as_ptr());
-                partial(kernel(), depth, operands, (out, self.stride), (height, width), write);
+                partial(kernel, depth, operands, (out, stride), (height, width), write);
             }
         }
     }
@@ -184,10 +228,11 @@ impl<L: Left> Task<'_, L> {
         if bias.is_none() && activation == Activation::Identity {
             return;
         }
+        let stride = self.right.columns();
         for r in row..row + height {
             // SAFETY: the tile was stored by this task and belongs to it alone.
             let values = unsafe {
-                std::slice::from_raw_parts_mut(self.place.0.add(r * self.stride + column), width)
+                std::slice::from_raw_parts_mut(self.place.at(r * stride + column), width)
             };
             if let Some(bias) = bias {
                 let bias = &bias[column..column + width];

@@ -3,13 +3,12 @@
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
-use pulp::Arch;
 use rayon::prelude::*;
 
 use crate::activation::Activation;
 use crate::lanes::{map, update};
 use crate::operation::{Operand, Operation, apply};
-use crate::rows::{tasks, write_rows};
+use crate::rows::{dispatch, tasks, write_rows};
 use crate::{oracle, storage};
 
 /// Norm of `x` `[B, H, W, C]` over all pixels and the channels of each of `groups` groups, then
@@ -137,9 +136,10 @@ impl GroupNorm {
             .into_par_iter()
             .map(|rows| {
                 let block = &sample[rows.start * channels..rows.end * channels];
-                Arch::new().dispatch(
+                dispatch(
+                    block,
                     #[inline(always)]
-                    || self.moments(block, channels),
+                    |block| self.moments(block, channels),
                 )
             })
             .collect();

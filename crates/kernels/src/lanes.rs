@@ -52,7 +52,7 @@ pub(crate) fn sum<const N: usize>(inputs: [&[f32]; N], term: impl Fn([f32; N]) -
 /// The largest element; NaN elements are passed over.
 #[inline(always)]
 pub(crate) fn largest(values: &[f32]) -> f32 {
-    fold([values], f32::NEG_INFINITY, |a, b| if b > a { b } else { a }, |[value]| value)
+    fold([values], f32::NEG_INFINITY, f32::max, |[value]| value)
 }
 
 /// Joins `term` of every index to `start`.
@@ -64,17 +64,23 @@ fn fold<const N: usize>(
     term: impl Fn([f32; N]) -> f32,
 ) -> f32 {
     let length = inputs[0].len();
+    let inputs = inputs.map(|input| input[..length].as_chunks::<LANES>());
     let mut lanes = [start; LANES];
-    let whole = length / LANES * LANES;
-    for first in (0..whole).step_by(LANES) {
-        let chunk = inputs.map(|input| &input[first..first + LANES]);
-        for (lane, value) in lanes.iter_mut().enumerate() {
-            *value = join(*value, term(std::array::from_fn(|input| chunk[input][lane])));
+    for index in 0..length / LANES {
+        let chunk = inputs.map(|(chunks, _)| &chunks[index]);
+        for lane in 0..LANES {
+            let value = term(std::array::from_fn(|input| chunk[input][lane]));
+            lanes[lane] = join(lanes[lane], value);
         }
     }
-    let tail = inputs.map(|input| &input[whole..length]);
-    for index in 0..length - whole {
-        lanes[index] = join(lanes[index], term(std::array::from_fn(|input| tail[input][index])));
+    // The tail is spread over lanes of its own: writing single ones of the sum above would make
+    // the compiler keep all of them apart.
+    let mut tail = [start; LANES];
+    for (index, slot) in tail.iter_mut().enumerate().take(length % LANES) {
+        *slot = term(inputs.map(|(_, rest)| rest[index]));
+    }
+    for lane in 0..LANES {
+        lanes[lane] = join(lanes[lane], tail[lane]);
     }
     let mut half = LANES / 2;
     while half > 0 {

@@ -68,7 +68,7 @@ impl Levels {
         }
     }
 
-    /// The rows of `table` `[B * K, D]` that belongs to a row of the tokens.
+    /// The row of `table` `[B * K, D]` that belongs to a row of the tokens.
     #[inline(always)]
     pub(crate) fn row<'a>(&self, table: &'a [f32], width: usize, row: usize) -> &'a [f32] {
         let level = self.of(row);
@@ -101,7 +101,7 @@ impl Levels {
         for row in 0..self.batch * self.tokens {
             let level = self.of(row);
             match runs.last_mut() {
-                Some(run) if run.level == level && row % self.tokens % RUN != 0 => {
+                Some(run) if run.level == level && !(row % self.tokens).is_multiple_of(RUN) => {
                     run.rows.end = row + 1;
                 }
                 _ => runs.push(Run { level, rows: row..row + 1 }),

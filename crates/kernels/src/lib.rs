@@ -19,14 +19,18 @@
 
 mod activation;
 mod attention;
+mod convolution;
 mod gemm;
 mod group_norm;
 mod lanes;
 mod levels;
 mod linear;
+mod linear_map;
+mod mapped;
 mod math;
 mod micro;
 mod modulate;
+mod narrow;
 mod norm;
 mod operation;
 pub mod oracle;
@@ -37,6 +41,7 @@ mod rows;
 mod softmax;
 mod storage;
 mod sum;
+mod turn;
 mod work;
 
 pub use activation::{Activation, gelu_erf, gelu_tanh, silu};
@@ -44,8 +49,11 @@ pub use attention::{
     AttentionInputs, AttentionSums, additive_mask, attention, attention_backward, attention_delta,
     attention_forward,
 };
+pub use convolution::{Convolution, conv2d};
 pub use group_norm::group_norm;
 pub use linear::linear;
+pub use linear_map::linear_map;
+pub use mapped::map_file;
 pub use modulate::{Modulation, gated_residual, modulate};
 pub use norm::{layer_norm, modulated_rms_norm, rms_norm};
 pub use peak::measure_fma_peak;

@@ -6,10 +6,12 @@ use rayon::prelude::*;
 
 use crate::activation::Activation;
 use crate::gemm::{Epilogue, Matrix, Shared, product};
+use crate::narrow::Stored;
 use crate::operation::{Operand, Operation, apply};
 use crate::oracle;
-use crate::pack::{Order, Panels, blocks};
-use crate::storage::{self, Stored};
+use crate::pack::{Order, Unpacked, blocks};
+use crate::storage;
+use crate::turn::{SIDE, turn};
 
 /// `activation(x W^T + b)`: `x` is `[.., in]`, `weight` `[out, in]` in f32, bf16 or f16 as it is
 /// stored, `bias` `[out]`; the result is f32 `[.., out]`.
@@ -66,12 +68,16 @@ impl Operation<3> for Linear {
         *last = outer;
 
         let rows = shape[..shape.len() - 1].iter().product();
-        let panels =
-            Panels::stored(&Stored::new(&weight), Order::ColumnsApart(inner), inner, outer);
-        let left = Matrix { values: storage::values(&x), stride: inner, blocks: &blocks(inner) };
+        let right = Unpacked {
+            values: storage::weights(&weight),
+            order: Order::ColumnsApart(inner),
+            blocks: &blocks(inner),
+            columns: outer,
+        };
+        let left = Matrix { values: storage::values(&x), stride: inner };
         let bias_values = (!bias_values.is_empty()).then_some(bias_values);
         let epilogue = Epilogue { bias: bias_values, activation: self.0 };
-        let out = product(&left, rows, &panels, epilogue);
+        let out = product(&left, rows, &right, epilogue);
         let saved = Saved { x, weight, bias: bias_values.map_or(0, <[f32]>::len) };
         (storage::tensor(out, shape), saved)
     }
@@ -89,18 +95,26 @@ impl Operation<3> for Linear {
         };
         let rows = dy.len() / outer.max(1);
         let dx = wanted[0].then(|| {
-            let weight = Stored::new(&saved.weight);
-            let panels = Panels::stored(&weight, Order::RowsApart(inner), outer, inner);
-            let left = Matrix { values: dy, stride: outer, blocks: &blocks(outer) };
-            let dx = product(&left, rows, &panels, Epilogue::NONE);
+            let right = Unpacked {
+                values: storage::weights(&saved.weight),
+                order: Order::RowsApart(inner),
+                blocks: &blocks(outer),
+                columns: inner,
+            };
+            let left = Matrix { values: dy, stride: outer };
+            let dx = product(&left, rows, &right, Epilogue::NONE);
             storage::tensor(dx, storage::sizes(&saved.x))
         });
         let dw = wanted[1].then(|| {
             let transposed = transpose(dy, rows, outer);
-            let x = storage::values(&saved.x);
-            let panels = Panels::parallel(x, Order::RowsApart(inner), rows, inner);
-            let left = Matrix { values: &transposed, stride: rows, blocks: &blocks(rows) };
-            storage::tensor(product(&left, outer, &panels, Epilogue::NONE), [outer, inner])
+            let right = Unpacked {
+                values: Stored::F32(storage::values(&saved.x)),
+                order: Order::RowsApart(inner),
+                blocks: &blocks(rows),
+                columns: inner,
+            };
+            let left = Matrix { values: &transposed, stride: rows };
+            storage::tensor(product(&left, outer, &right, Epilogue::NONE), [outer, inner])
         });
         let db = (wanted[2] && saved.bias != 0)
             .then(|| storage::tensor(column_sums(dy, outer), [outer]));
@@ -110,18 +124,25 @@ impl Operation<3> for Linear {
 
 /// `[rows, columns]` to `[columns, rows]`.
 pub(crate) fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    const SIDE: usize = 32;
+    // Columns of one task: what it writes for eight rows fits a first-level cache many times over.
+    const WIDTH: usize = 64;
     let mut out = storage::buffer(values.len());
     let place = Shared(out.as_mut_ptr());
-    (0..columns.div_ceil(SIDE)).into_par_iter().for_each(|block| {
-        let place = place;
-        let range = block * SIDE..(block * SIDE + SIDE).min(columns);
-        for first in (0..rows).step_by(SIDE) {
-            for column in range.clone() {
-                for row in first..(first + SIDE).min(rows) {
-                    // SAFETY: each column of the input is a row of the output owned by one task.
-                    unsafe { *place.0.add(column * rows + row) = values[row * columns + column] };
-                }
+    let turn = turn();
+    (0..columns.div_ceil(WIDTH)).into_par_iter().for_each(|task| {
+        let first = task * WIDTH;
+        let width = WIDTH.min(columns - first);
+        let row = |row: usize| &values[row * columns + first..][..width];
+        let whole = rows / SIDE * SIDE;
+        for start in (0..whole).step_by(SIDE) {
+            let pointers = std::array::from_fn(|r| row(start + r).as_ptr());
+            // SAFETY: each column of the input is a row of the output owned by one task.
+            unsafe { turn(width, &pointers, place.at(first * rows + start), rows) };
+        }
+        for start in whole..rows {
+            for (column, value) in row(start).iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { *place.at((first + column) * rows + start) = *value };
             }
         }
     });

@@ -23,7 +23,7 @@ pub(crate) enum Write {
 ///
 /// # Safety
 /// Every row pointer is readable for `depth` floats, `panel` for `depth * COLUMNS`, and `out` is
-/// writable for `ROWS` rows of `COLUMNS` floats, `stride` floats apart.
+/// writable for `ROWS` rows of the kernel's columns, `stride` floats apart.
 pub(crate) type Kernel = unsafe fn(
     depth: usize,
     rows: &[*const f32; ROWS],
@@ -33,23 +33,39 @@ pub(crate) type Kernel = unsafe fn(
     write: Write,
 );
 
-/// The best kernel of this machine.
-pub(crate) fn kernel() -> Kernel {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        return avx2;
-    }
-    portable
+/// The best kernels of this machine. Both compute an element in the same way.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernels {
+    whole: Kernel,
+    half: Kernel,
 }
 
-/// Two vectors of eight columns for each of six rows: twelve accumulators, two panel registers and
-/// one broadcast fill the sixteen registers of AVX2.
+impl Kernels {
+    /// Asks the machine.
+    pub(crate) fn best() -> Kernels {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
+        {
+            return Kernels { whole: avx2::<2>, half: avx2::<1> };
+        }
+        Kernels { whole: portable::<COLUMNS>, half: portable::<{ COLUMNS / 2 }> }
+    }
+
+    /// The kernel for a panel of which the first `columns` exist, and how many it writes.
+    #[inline(always)]
+    pub(crate) fn of(self, columns: usize) -> (Kernel, usize) {
+        if columns <= COLUMNS / 2 { (self.half, COLUMNS / 2) } else { (self.whole, COLUMNS) }
+    }
+}
+
+/// Vectors of eight columns, two for a whole panel, for each of six rows: twelve accumulators, two
+/// panel registers and one broadcast fill the sixteen registers of AVX2.
 ///
 /// # Safety
 /// As [`Kernel`]; the machine has AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2(
+unsafe fn avx2<const VECTORS: usize>(
     depth: usize,
     rows: &[*const f32; ROWS],
     panel: *const f32,
@@ -61,23 +77,23 @@ unsafe fn avx2(
         _mm256_add_ps, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
         _mm256_storeu_ps,
     };
-    let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
+    let mut sums = [[_mm256_setzero_ps(); VECTORS]; ROWS];
     let [r0, r1, r2, r3, r4, r5] = *rows;
     // SAFETY: every access stays within the extents promised by the caller.
     unsafe {
         for k in 0..depth {
-            let left = _mm256_loadu_ps(panel.add(k * COLUMNS));
-            let right = _mm256_loadu_ps(panel.add(k * COLUMNS + 8));
-            for (sum, row) in sums.iter_mut().zip([r0, r1, r2, r3, r4, r5]) {
+            let group: [_; VECTORS] =
+                std::array::from_fn(|v| _mm256_loadu_ps(panel.add(k * COLUMNS + 8 * v)));
+            for (sums, row) in sums.iter_mut().zip([r0, r1, r2, r3, r4, r5]) {
                 let value = _mm256_broadcast_ss(&*row.add(k));
-                sum[0] = _mm256_fmadd_ps(value, left, sum[0]);
-                sum[1] = _mm256_fmadd_ps(value, right, sum[1]);
+                for (sum, values) in sums.iter_mut().zip(group) {
+                    *sum = _mm256_fmadd_ps(value, values, *sum);
+                }
             }
         }
-        for (r, sum) in sums.iter().enumerate() {
-            let place = out.add(r * stride);
-            for (half, sum) in sum.iter().enumerate() {
-                let place = place.add(half * 8);
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, sum) in sums.iter().enumerate() {
+                let place = out.add(r * stride + 8 * v);
                 let value = match write {
                     Write::Store => *sum,
                     Write::Add => _mm256_add_ps(_mm256_loadu_ps(place), *sum),
@@ -92,7 +108,7 @@ unsafe fn avx2(
 ///
 /// # Safety
 /// As [`Kernel`].
-unsafe fn portable(
+unsafe fn portable<const WIDTH: usize>(
     depth: usize,
     rows: &[*const f32; ROWS],
     panel: *const f32,
@@ -100,7 +116,7 @@ unsafe fn portable(
     stride: usize,
     write: Write,
 ) {
-    let mut sums = [[0.0_f32; COLUMNS]; ROWS];
+    let mut sums = [[0.0_f32; WIDTH]; ROWS];
     // SAFETY: every access stays within the extents promised by the caller.
     unsafe {
         for k in 0..depth {

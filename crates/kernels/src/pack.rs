@@ -4,41 +4,22 @@
 //! columns; a panel holds its sixteen values of one depth index side by side. Columns beyond the
 //! matrix are zero. Weights stored in bf16 or f16 are widened here and nowhere else.
 
-use half::{bf16, f16};
 use rayon::prelude::*;
 
+use crate::gemm::Shared;
 use crate::micro::COLUMNS;
-use crate::storage::Stored;
+use crate::narrow::{Narrow, Stored};
+use crate::turn::{SIDE, turn};
 
 /// How much of the depth one panel covers: sixteen columns of it fill half of a first-level cache.
 pub(crate) const BLOCK: usize = 256;
 
-/// A number that widens to f32.
-pub(crate) trait Narrow: Copy + Send + Sync {
-    /// The value as f32.
-    fn widen(self) -> f32;
-}
+/// A part `(start, depth)` of the depth, at most [`BLOCK`] deep.
+pub(crate) type Block = (usize, usize);
 
-impl Narrow for f32 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        self
-    }
-}
-
-impl Narrow for bf16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        // A bf16 is the upper half of an f32; `to_f32` would also quieten NaNs, at a price.
-        f32::from_bits(u32::from(self.to_bits()) << 16)
-    }
-}
-
-impl Narrow for f16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        self.to_f32()
-    }
+/// The blocks of a depth.
+pub(crate) fn blocks(depth: usize) -> Vec<Block> {
+    (0..depth).step_by(BLOCK).map(|start| (start, BLOCK.min(depth - start))).collect()
 }
 
 /// Where element (k, column) of the matrix to pack lies.
@@ -50,148 +31,255 @@ pub(crate) enum Order {
     RowsApart(usize),
 }
 
-/// A packed right-hand side.
-pub(crate) struct Panels {
-    values: Vec<f32>,
-    blocks: Vec<(usize, usize)>,
-    columns: usize,
+/// A right-hand side of a product, given panel by panel.
+pub(crate) trait Right: Sync {
+    /// The blocks of the depth in the order of their sums.
+    fn blocks(&self) -> &[Block];
+
+    /// The columns of the matrix.
+    fn columns(&self) -> usize;
+
+    /// The panel of block number `block` that starts at column `panel * COLUMNS`; it may lie in
+    /// `scratch`.
+    fn panel<'a>(&'a self, block: usize, panel: usize, scratch: &'a mut Scratch) -> &'a [f32];
 }
 
-/// The blocks `(start, depth)` of a depth.
-pub(crate) fn blocks(depth: usize) -> Vec<(usize, usize)> {
-    (0..depth).step_by(BLOCK).map(|start| (start, BLOCK.min(depth - start))).collect()
+/// Room for one panel.
+pub(crate) struct Scratch {
+    panel: [f32; BLOCK * COLUMNS],
+    widened: Widened,
 }
 
-impl Panels {
-    /// Packs a stored weight with all threads.
-    pub(crate) fn stored(
-        values: &Stored<'_>,
-        order: Order,
-        depth: usize,
-        columns: usize,
-    ) -> Panels {
-        match values {
-            Stored::F32(values) => Panels::parallel(values, order, depth, columns),
-            Stored::Bf16(values) => Panels::parallel(values, order, depth, columns),
-            Stored::F16(values) => Panels::parallel(values, order, depth, columns),
-        }
-    }
+impl Scratch {
+    pub(crate) const NEW: Scratch = Scratch { panel: [0.0; BLOCK * COLUMNS], widened: WIDENED };
+}
 
+/// Room for half the columns of a panel, widened and not yet turned.
+type Widened = [[f32; BLOCK]; SIDE];
+const WIDENED: Widened = [[0.0; BLOCK]; SIDE];
+
+/// A right-hand side where it lies; a panel is packed whenever it is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Unpacked<'a> {
+    /// The values in their stored type.
+    pub(crate) values: Stored<'a>,
+    /// How they lie.
+    pub(crate) order: Order,
+    /// The blocks of the depth.
+    pub(crate) blocks: &'a [Block],
+    /// The columns of the matrix.
+    pub(crate) columns: usize,
+}
+
+impl Unpacked<'_> {
     /// Packs with all threads, for products that all threads share.
-    pub(crate) fn parallel<T: Narrow>(
-        values: &[T],
-        order: Order,
-        depth: usize,
-        columns: usize,
-    ) -> Panels {
-        let mut panels = Panels::empty(blocks(depth), columns);
-        panels.each_panel().into_par_iter().for_each(|(block, first, panel)| {
-            pack(values, order, block, (first, columns), panel);
-        });
-        panels
+    pub(crate) fn pack(&self) -> Panels {
+        let mut panels = Panels::unfilled(self.blocks.to_vec(), self.columns);
+        let places = panels.places();
+        places.into_par_iter().for_each_init(
+            || WIDENED,
+            // SAFETY: each place is a panel of its own.
+            |widened, place| unsafe { self.fill(place, widened) },
+        );
+        // SAFETY: every panel was filled.
+        unsafe { panels.filled() }
     }
 
     /// Packs on this thread, for products that one task keeps to itself.
-    pub(crate) fn local(values: &[f32], order: Order, depth: usize, columns: usize) -> Panels {
-        Panels::blocked(values, order, blocks(depth), columns)
-    }
-
-    /// Packs on this thread with blocks of the caller's choice.
-    pub(crate) fn blocked(
-        values: &[f32],
-        order: Order,
-        blocks: Vec<(usize, usize)>,
-        columns: usize,
-    ) -> Panels {
-        let mut panels = Panels::empty(blocks, columns);
-        for (block, first, panel) in panels.each_panel() {
-            pack(values, order, block, (first, columns), panel);
+    fn pack_here(&self) -> Panels {
+        let mut panels = Panels::unfilled(self.blocks.to_vec(), self.columns);
+        let mut widened = WIDENED;
+        for place in panels.places() {
+            // SAFETY: each place is a panel of its own.
+            unsafe { self.fill(place, &mut widened) };
         }
-        panels
+        // SAFETY: every panel was filled.
+        unsafe { panels.filled() }
     }
 
-    /// Zeroed panels for blocks of the caller's choice.
-    pub(crate) fn empty(blocks: Vec<(usize, usize)>, columns: usize) -> Panels {
-        let depth: usize = blocks.iter().map(|block| block.1).sum();
-        let padded = columns.next_multiple_of(COLUMNS);
-        Panels { values: vec![0.0; depth * padded], blocks, columns }
-    }
-
-    /// Every panel with its block and its first column, to be filled.
-    pub(crate) fn each_panel(&mut self) -> Vec<((usize, usize), usize, &mut [f32])> {
-        let mut rest = self.values.as_mut_slice();
-        let mut panels = Vec::new();
-        for block in &self.blocks {
-            for first in (0..self.columns).step_by(COLUMNS) {
-                let (panel, others) = rest.split_at_mut(block.1 * COLUMNS);
-                panels.push((*block, first, panel));
-                rest = others;
+    /// Packs one panel.
+    ///
+    /// # Safety
+    /// The place is writable for a whole panel and no one else's.
+    #[inline(always)]
+    unsafe fn fill(&self, place: Place, widened: &mut Widened) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            match self.values {
+                Stored::F32(values) => self.fill_from(values, place, widened),
+                Stored::Bf16(values) => self.fill_from(values, place, widened),
+                Stored::F16(values) => self.fill_from(values, place, widened),
             }
         }
-        panels
     }
 
-    /// The blocks `(start, depth)` in the order of their sums.
-    pub(crate) fn blocks(&self) -> &[(usize, usize)] {
-        &self.blocks
-    }
-
-    /// The columns of the matrix.
-    pub(crate) fn columns(&self) -> usize {
-        self.columns
-    }
-
-    /// The panel of block `block` that starts at column `panel * COLUMNS`.
-    pub(crate) fn panel(&self, block: usize, panel: usize) -> &[f32] {
-        let before: usize = self.blocks[..block].iter().map(|block| block.1).sum();
-        let depth = self.blocks[block].1;
-        let start = before * self.columns.next_multiple_of(COLUMNS) + panel * depth * COLUMNS;
-        &self.values[start..start + depth * COLUMNS]
-    }
-}
-
-/// Fills one panel: `depth` groups of sixteen columns starting at `first`.
-fn pack<T: Narrow>(
-    values: &[T],
-    order: Order,
-    (start, depth): (usize, usize),
-    (first, columns): (usize, usize),
-    panel: &mut [f32],
-) {
-    let wide = COLUMNS.min(columns - first);
-    match order {
-        Order::RowsApart(stride) => {
-            for (k, group) in panel.chunks_exact_mut(COLUMNS).enumerate() {
-                let row = &values[(start + k) * stride + first..][..wide];
-                group.iter_mut().zip(row).for_each(|(to, from)| *to = from.widen());
-            }
-        }
-        Order::ColumnsApart(stride) => {
-            let column = |c: usize| &values[(first + c) * stride + start..][..depth];
-            if wide == COLUMNS {
-                transpose(std::array::from_fn(column), panel);
-                return;
-            }
-            for c in 0..wide {
-                for (k, from) in column(c).iter().enumerate() {
-                    panel[k * COLUMNS + c] = from.widen();
+    /// # Safety
+    /// As [`Unpacked::fill`].
+    #[inline(always)]
+    unsafe fn fill_from<T: Narrow>(&self, values: &[T], place: Place, widened: &mut Widened) {
+        let Place { block: (start, depth), first, panel } = place;
+        let wide = COLUMNS.min(self.columns - first);
+        // SAFETY: by the caller's promise.
+        unsafe {
+            match self.order {
+                Order::RowsApart(stride) => {
+                    for k in 0..depth {
+                        let row = &values[(start + k) * stride + first..][..wide];
+                        copy_group(row, panel.0.add(k * COLUMNS));
+                    }
+                }
+                Order::ColumnsApart(stride) => {
+                    for half in (0..COLUMNS).step_by(SIDE) {
+                        let column = |c: usize| {
+                            let column = first + half + c;
+                            (column < self.columns)
+                                .then(|| &values[column * stride + start..][..depth])
+                        };
+                        let columns = std::array::from_fn(column);
+                        turn_half(depth, columns, widened, panel.0.add(half));
+                    }
                 }
             }
         }
     }
 }
 
-/// Sixteen columns into groups of sixteen, eight depths at a time so that reads stay in lines.
+impl Right for Unpacked<'_> {
+    fn blocks(&self) -> &[Block] {
+        self.blocks
+    }
+
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    #[inline(always)]
+    fn panel<'a>(&'a self, block: usize, panel: usize, scratch: &'a mut Scratch) -> &'a [f32] {
+        let (block, first) = (self.blocks[block], panel * COLUMNS);
+        let values = &mut scratch.panel[..block.1 * COLUMNS];
+        let panel = Shared(values.as_mut_ptr());
+        // SAFETY: the slice is as long as the panel.
+        unsafe { self.fill(Place { block, first, panel }, &mut scratch.widened) };
+        values
+    }
+}
+
+/// One group of a panel: as many values as there are, then zeros.
+///
+/// # Safety
+/// `to` is writable for `COLUMNS` floats.
 #[inline(always)]
-fn transpose<T: Narrow>(columns: [&[T]; COLUMNS], panel: &mut [f32]) {
-    let depth = columns[0].len();
-    for start in (0..depth).step_by(8) {
-        let count = 8.min(depth - start);
-        let chunk = &mut panel[start * COLUMNS..(start + count) * COLUMNS];
-        for (c, column) in columns.iter().enumerate() {
-            for (k, from) in column[start..start + count].iter().enumerate() {
-                chunk[k * COLUMNS + c] = from.widen();
+unsafe fn copy_group<T: Narrow>(row: &[T], to: *mut f32) {
+    let mut group = [0.0; COLUMNS];
+    match row.first_chunk::<COLUMNS>() {
+        Some(row) => group = row.map(T::widen),
+        None => group.iter_mut().zip(row).for_each(|(to, from)| *to = from.widen()),
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { to.cast::<[f32; COLUMNS]>().write(group) };
+}
+
+/// Half a panel from the columns that exist; the others are zero.
+///
+/// # Safety
+/// `to` is writable for `depth` groups of `SIDE` floats, `COLUMNS` apart; `depth <= BLOCK`.
+#[inline(always)]
+unsafe fn turn_half<T: Narrow>(
+    depth: usize,
+    columns: [Option<&[T]>; SIDE],
+    widened: &mut Widened,
+    to: *mut f32,
+) {
+    const ZEROS: &[f32; BLOCK] = &[0.0; BLOCK];
+    let mut pointers = [ZEROS.as_ptr(); SIDE];
+    for ((column, room), pointer) in columns.iter().zip(widened).zip(&mut pointers) {
+        if let Some(column) = column {
+            *pointer = T::widen_all(column, room).as_ptr();
+        }
+    }
+    // SAFETY: every pointer reads `depth` values; `to` by the caller's promise.
+    unsafe { turn()(depth, &pointers, to, COLUMNS) };
+}
+
+/// Where a panel is to be written.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    block: Block,
+    first: usize,
+    panel: Shared,
+}
+
+/// A packed right-hand side.
+pub(crate) struct Panels {
+    values: Vec<f32>,
+    blocks: Vec<Block>,
+    /// Where the panels of each block begin.
+    starts: Vec<usize>,
+    columns: usize,
+}
+
+impl Panels {
+    /// Packs on this thread, for products that one task keeps to itself.
+    pub(crate) fn local(values: &[f32], order: Order, blocks: &[Block], columns: usize) -> Panels {
+        Unpacked { values: Stored::F32(values), order, blocks, columns }.pack_here()
+    }
+
+    /// Panels whose values are still to be written.
+    fn unfilled(blocks: Vec<Block>, columns: usize) -> Panels {
+        let padded = columns.next_multiple_of(COLUMNS);
+        let mut length = 0;
+        let starts = blocks.iter().map(|block| {
+            length += block.1 * padded;
+            length - block.1 * padded
+        });
+        let starts = starts.collect();
+        Panels { values: Vec::with_capacity(length), blocks, starts, columns }
+    }
+
+    /// Every panel that is to be written.
+    fn places(&mut self) -> Vec<Place> {
+        let values = self.values.as_mut_ptr();
+        let mut places = Vec::with_capacity(self.blocks.len() * self.columns.div_ceil(COLUMNS));
+        for (block, start) in self.blocks.iter().zip(&self.starts) {
+            for (panel, first) in (0..self.columns).step_by(COLUMNS).enumerate() {
+                // SAFETY: the values have room for every panel of every block.
+                let panel = unsafe { values.add(start + panel * block.1 * COLUMNS) };
+                places.push(Place { block: *block, first, panel: Shared(panel) });
             }
         }
+        places
+    }
+
+    /// # Safety
+    /// All of [`Panels::places`] were written.
+    unsafe fn filled(mut self) -> Panels {
+        // SAFETY: the places make up the whole capacity asked for.
+        unsafe {
+            let depth: usize = self.blocks.iter().map(|block| block.1).sum();
+            self.values.set_len(depth * self.columns.next_multiple_of(COLUMNS));
+        }
+        self
+    }
+
+    /// The panel of block number `block` that starts at column `panel * COLUMNS`.
+    #[inline(always)]
+    pub(crate) fn at(&self, block: usize, panel: usize) -> &[f32] {
+        let length = self.blocks[block].1 * COLUMNS;
+        &self.values[self.starts[block] + panel * length..][..length]
+    }
+}
+
+impl Right for Panels {
+    fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    #[inline(always)]
+    fn panel<'a>(&'a self, block: usize, panel: usize, _: &'a mut Scratch) -> &'a [f32] {
+        self.at(block, panel)
     }
 }

@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-use crate::micro::{COLUMNS, ROWS, Write, kernel};
+use crate::micro::{COLUMNS, Kernels, ROWS, Write};
 
 /// Floating-point operations per second of the micro-kernel on data that never leaves the first
 /// level cache, on `threads` threads at once: the practical peak of fused multiply-adds.
 pub fn measure_fma_peak(threads: usize) -> f64 {
     const DEPTH: usize = 256;
     const CALLS: usize = 200_000;
+    let (kernel, _) = Kernels::best().of(COLUMNS);
     let best = (0..5)
         .map(|_| {
             let start = Instant::now();
@@ -23,7 +24,7 @@ pub fn measure_fma_peak(threads: usize) -> f64 {
                 for _ in 0..CALLS {
                     // SAFETY: six rows and one panel of DEPTH values, and a whole tile of output.
                     unsafe {
-                        kernel()(
+                        kernel(
                             DEPTH,
                             &pointers,
                             panel.as_ptr(),

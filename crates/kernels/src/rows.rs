@@ -6,7 +6,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 /// How many elements one task writes: enough to pay for handing it to a thread, few enough to stay
@@ -74,12 +74,13 @@ pub(crate) fn write(
     let slots = &mut values.spare_capacity_mut()[..cut.length];
     let run = |(rows, slots): (Range<usize>, Slots<'_>)| {
         let mut sums = vec![0.0; partial];
-        Arch::new().dispatch(
+        dispatch(
+            (rows, slots, &mut sums),
             #[inline(always)]
-            || {
+            |(rows, slots, sums)| {
                 for (row, slots) in rows.zip(slots.chunks_mut(cut.width.max(1))) {
                     let expected = (slots.as_ptr().cast::<f32>(), slots.len());
-                    let written = kernel(row, slots, &mut sums);
+                    let written = kernel(row, slots, sums);
                     assert_eq!((written.as_ptr(), written.len()), expected, "row {row} is written");
                 }
             },
@@ -95,6 +96,28 @@ pub(crate) fn write(
     // SAFETY: `split` gave every slot to a row of some task, and every row came back as written.
     unsafe { values.set_len(cut.length) };
     (values, sums)
+}
+
+/// Runs `work`, which must be always inlined, compiled for the best instructions of the machine.
+///
+/// A closure given to pulp itself is called through a shim, which the compiler may leave behind for
+/// the lowest instructions; a method of ours is inlined for sure.
+pub(crate) fn dispatch<A, R>(argument: A, work: impl Fn(A) -> R) -> R {
+    Arch::new().dispatch(Work { argument, work })
+}
+
+struct Work<A, F> {
+    argument: A,
+    work: F,
+}
+
+impl<A, R, F: Fn(A) -> R> WithSimd for Work<A, F> {
+    type Output = R;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> R {
+        (self.work)(self.argument)
+    }
 }
 
 /// Whole rows in tasks of about [`TASK`] elements.

@@ -4,6 +4,8 @@ use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::{Bytes, DType, Shape, TensorData};
 use half::{bf16, f16};
 
+use crate::narrow::Stored;
+
 /// A contiguous f32 tensor made from `values`.
 pub(crate) fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     let shape = shape.into();
@@ -36,24 +38,15 @@ pub(crate) fn buffer(length: usize) -> Vec<f32> {
     vec![0.0; length]
 }
 
-/// A weight in the type it is stored in.
-pub(crate) enum Stored<'a> {
-    F32(&'a [f32]),
-    Bf16(&'a [bf16]),
-    F16(&'a [f16]),
-}
-
-impl<'a> Stored<'a> {
-    /// Reads a contiguous weight; other float types are not stored by anyone we read.
-    pub(crate) fn new(tensor: &'a FlexTensor) -> Stored<'a> {
-        let slice = match tensor.dtype() {
-            DType::F32 => tensor.as_slice::<f32>().map(Stored::F32),
-            DType::BF16 => tensor.as_slice::<bf16>().map(Stored::Bf16),
-            DType::F16 => tensor.as_slice::<f16>().map(Stored::F16),
-            _ => None,
-        };
-        slice.expect("weights are contiguous f32, bf16 or f16")
-    }
+/// The elements of a tensor that went through [`stored`].
+pub(crate) fn weights(tensor: &FlexTensor) -> Stored<'_> {
+    let slice = match tensor.dtype() {
+        DType::F32 => tensor.as_slice::<f32>().map(Stored::F32),
+        DType::BF16 => tensor.as_slice::<bf16>().map(Stored::Bf16),
+        DType::F16 => tensor.as_slice::<f16>().map(Stored::F16),
+        _ => None,
+    };
+    slice.expect("weights are contiguous f32, bf16 or f16")
 }
 
 /// A contiguous weight in the type it is stored in.

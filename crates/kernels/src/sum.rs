@@ -5,10 +5,10 @@
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Shape, Tensor};
-use pulp::Arch;
 use rayon::prelude::*;
 
 use crate::operation::{Operand, Operation, apply};
+use crate::rows::dispatch;
 use crate::{lanes, oracle, storage};
 
 /// Few enough elements that their sum in f32 lanes keeps all but the last digits.
@@ -52,9 +52,17 @@ pub fn sum_squares<const D: usize>(x: Tensor<D>) -> f64 {
 /// `of_block` of every block, added up in order.
 fn total(values: &[f32], of_block: impl Fn(&[f32]) -> f64 + Sync) -> f64 {
     let of_task = |task: &[f32]| -> Vec<f64> {
-        Arch::new().dispatch(
+        dispatch(
+            task,
             #[inline(always)]
-            || task.chunks(BLOCK).map(&of_block).collect(),
+            |task| {
+                let blocks = task.chunks(BLOCK);
+                let mut sums = Vec::with_capacity(blocks.len());
+                for block in blocks {
+                    sums.push(of_block(block));
+                }
+                sums
+            },
         )
     };
     let blocks: Vec<Vec<f64>> = if values.len() <= TASK {

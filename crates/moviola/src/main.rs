@@ -1,3 +1,55 @@
-//! Not written yet.
+//! The command: arguments, signals, progress bars and exit codes. Everything else lives below.
 
-fn main() {}
+mod bars;
+mod device;
+mod generate;
+mod output;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Large tensors come and go all the time; the system's allocator would fault in every page anew.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Trains, distils and serves video diffusion transformers.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make pictures from captions.
+    Generate(Box<generate::Arguments>),
+    /// Tell what a safetensors file, a diffusers folder or a config is.
+    #[command(after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors")]
+    Inspect {
+        /// A file or a folder.
+        path: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Generate(arguments) => generate::run(&arguments),
+        Command::Inspect { path } => inspect(&path),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("error: {err}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the report is what was asked for")]
+fn inspect(path: &std::path::Path) -> engine::Result<()> {
+    print!("{}", engine::inspect(path)?);
+    Ok(())
+}

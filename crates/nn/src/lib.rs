@@ -1,1 +1,27 @@
-//! Not written yet.
+//! What a model is written against, and nothing that knows about ranks.
+//!
+//! A model is written once, for one device. Everything else enters by three seams:
+//! [`Weights`] (how parameters come to be), [`Attention`] (how tokens mix) and the block fold of
+//! [`Dit`] (who runs which block, and when).
+
+mod attention;
+mod backward;
+mod embedding;
+mod error;
+mod fold;
+mod inputs;
+mod layers;
+mod patch;
+mod store;
+mod weights;
+
+pub use attention::{Attention, Plain, Qkv, Reach, Site};
+pub use backward::{Backward, Recording, backward, backward_whole};
+pub use embedding::{grid_positions, position_embedding, timestep_embedding};
+pub use error::{Error, Result, most_similar};
+pub use fold::{Bag, Dit, forward, run_blocks};
+pub use inputs::{Context, Frame, Inputs, Levels, Modality, Prediction};
+pub use layers::{Convolution2d, Embedding, LayerNorm, Linear, Project, RmsNorm};
+pub use patch::{patchify, unpatchify};
+pub use store::{Parameter, Precision, Store};
+pub use weights::{Bias, Provider, Weights};

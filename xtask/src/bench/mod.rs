@@ -62,7 +62,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let mut peak = bench.start_ours()?;
     let torch = bench.start_torch()?.hello.clone();
     let mut report = Report {
-        command: recorded_command(options, bench.threads),
+        command: repeating_command(options, bench.threads),
         machine: machine::describe(bench.threads),
         date: machine::today()?,
         versions: vec![peak.hello.version.clone(), torch.version.clone()],
@@ -199,8 +199,10 @@ fn build_worker(root: &Path) -> Result<PathBuf> {
 }
 
 /// The command that repeats this run on another machine: it names no interpreter.
-fn recorded_command(options: &Options, threads: usize) -> String {
-    format!("cargo xtask bench --threads {threads} --rounds {} --record", options.rounds)
+fn repeating_command(options: &Options, threads: usize) -> String {
+    let only = options.only.as_ref().map_or(String::new(), |part| format!(" --only {part}"));
+    let record = if options.record { " --record" } else { "" };
+    format!("cargo xtask bench --threads {threads} --rounds {}{only}{record}", options.rounds)
 }
 
 #[cfg(test)]
@@ -210,5 +212,21 @@ mod tests {
     #[test]
     fn quick_work_is_repeated_and_slow_work_is_not() {
         assert_eq!([repeats(0.0), repeats(0.01), repeats(0.4), repeats(7.0)], [200, 50, 2, 1]);
+    }
+
+    #[test]
+    fn the_command_names_no_interpreter() {
+        let mut options = Options {
+            python: Some("somewhere/python".into()),
+            threads: None,
+            rounds: 3,
+            only: Some("gelu".into()),
+            record: false,
+        };
+        let expected = "cargo xtask bench --threads 2 --rounds 3 --only gelu";
+        assert_eq!(repeating_command(&options, 2), expected);
+        (options.only, options.record) = (None, true);
+        let expected = "cargo xtask bench --threads 2 --rounds 3 --record";
+        assert_eq!(repeating_command(&options, 2), expected);
     }
 }

@@ -4,16 +4,17 @@
 //! need no copy; only the one product with the keys' side wants its left-hand transposed.
 
 use std::f32::consts::LOG2_E;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::exponential::exp2;
 use super::shape::{Extents, Mask};
 use super::tile::{TILE_QUERIES, multiply};
-use crate::gemm::Shared;
-
+use crate::gemm::{Shared, written};
 use crate::micro::{COLUMNS, Write};
-use crate::pack::{BLOCK, Order, Panels};
+use crate::pack::{BLOCK, Block, Order, Panels, Right, blocks};
+use crate::turn::{SIDE, turn};
 use crate::work::{Work, vectorised};
 
 /// Keys of a tile, here the rows of the transposed scores.
@@ -37,22 +38,24 @@ pub(super) struct Given<'a> {
 
 /// Gradients of `q`, `k` and `v`.
 pub(super) fn backward(extents: &Extents, given: Given<'_>) -> [Vec<f32>; 3] {
-    let mut dq = vec![0.0; extents.query_elements()];
-    let mut dk = vec![0.0; extents.key_elements()];
-    let mut dv = vec![0.0; extents.key_elements()];
-    let places = [&mut dq, &mut dk, &mut dv].map(|values| Shared(values.as_mut_ptr()));
-    (0..extents.batch_heads()).into_par_iter().for_each_init(
-        || Scratch::new(extents),
-        |scratch, head| {
-            let head = Head::new(extents, given, head);
-            vectorised(Differentiate { head, scratch, places });
-        },
-    );
-    [dq, dk, dv]
+    let (queries, keys) = (extents.query_elements(), extents.key_elements());
+    let write = |places: [Shared; 3]| {
+        (0..extents.batch_heads()).into_par_iter().for_each_init(
+            || Scratch::new(extents),
+            |scratch, head| {
+                let head = Head::new(extents, given, head);
+                vectorised(Differentiate { head, scratch, places });
+            },
+        );
+    };
+    // SAFETY: each head writes its own queries, keys and values, and the heads are all of them.
+    unsafe { written([queries, keys, keys], write) }
 }
 
 /// What one worker needs for a head, reused from head to head.
 struct Scratch {
+    keys: Vec<f32>,
+    values: Vec<f32>,
     probabilities: Vec<f32>,
     slopes: Vec<f32>,
     turned: Vec<f32>,
@@ -65,6 +68,8 @@ impl Scratch {
     fn new(extents: &Extents) -> Scratch {
         let padded = extents.width.next_multiple_of(COLUMNS);
         Scratch {
+            keys: vec![0.0; TILE_KEYS * extents.width],
+            values: vec![0.0; TILE_KEYS * extents.width],
             probabilities: vec![0.0; TILE_KEYS * QUERIES],
             slopes: vec![0.0; TILE_KEYS * QUERIES],
             turned: vec![0.0; QUERIES * TILE_KEYS],
@@ -108,22 +113,21 @@ impl<'a> Head<'a> {
         let start = extents.query_start(head);
         let (q, gradient) = (&given.q[start..], &given.gradient[start..]);
         let k = &given.k[extents.key_start(head)..];
-        let key_blocks =
-            (0..keys).step_by(TILE_KEYS).map(|first| (first, TILE_KEYS.min(keys - first)));
+        let (apart, together) = (Order::ColumnsApart(stride), Order::RowsApart(stride));
+        let (width_blocks, query_blocks) = (blocks(width), blocks(queries));
+        let key_blocks: Vec<Block> = (0..keys)
+            .step_by(TILE_KEYS)
+            .map(|first| (first, TILE_KEYS.min(keys - first)))
+            .collect();
         Head {
             extents,
             given,
             head,
-            q_as_columns: Panels::local(q, Order::ColumnsApart(stride), width, queries),
-            gradient_as_columns: Panels::local(
-                gradient,
-                Order::ColumnsApart(stride),
-                width,
-                queries,
-            ),
-            q_as_rows: Panels::local(q, Order::RowsApart(stride), queries, width),
-            gradient_as_rows: Panels::local(gradient, Order::RowsApart(stride), queries, width),
-            k_as_rows: Panels::blocked(k, Order::RowsApart(stride), key_blocks.collect(), width),
+            q_as_columns: Panels::local(q, apart, &width_blocks, queries),
+            gradient_as_columns: Panels::local(gradient, apart, &width_blocks, queries),
+            q_as_rows: Panels::local(q, together, &query_blocks, width),
+            gradient_as_rows: Panels::local(gradient, together, &query_blocks, width),
+            k_as_rows: Panels::local(k, together, &key_blocks, width),
         }
     }
 
@@ -131,27 +135,28 @@ impl<'a> Head<'a> {
     /// `places` are the whole gradients, and no one else writes this head's part.
     #[inline(always)]
     unsafe fn run(&self, scratch: &mut Scratch, [dq, dk, dv]: [Shared; 3]) {
-        let Extents { queries, keys, width, .. } = *self.extents;
+        let Extents { queries, keys, width, scale, .. } = *self.extents;
         let stride = self.extents.token_stride();
-        let padded = width.next_multiple_of(COLUMNS);
         scratch.dq.fill(0.0);
         for (tile, first) in (0..keys).step_by(TILE_KEYS).enumerate() {
             let count = TILE_KEYS.min(keys - first);
             scratch.dk.fill(0.0);
             scratch.dv.fill(0.0);
+            self.gather(self.given.k, first..first + count, scale * LOG2_E, &mut scratch.keys);
+            self.gather(self.given.v, first..first + count, 1.0, &mut scratch.values);
             for block in 0..queries.div_ceil(QUERIES) {
                 self.tile(scratch, (tile, first, count), block);
             }
             let start = self.extents.key_start(self.head) + first * stride;
             // SAFETY: these keys of this head belong to this task.
             unsafe {
-                copy_out(&scratch.dk, padded, (dk.0.add(start), stride), (count, width));
-                copy_out(&scratch.dv, padded, (dv.0.add(start), stride), (count, width));
+                copy_out((&scratch.dk, scale), (dk.at(start), stride), (count, width));
+                copy_out((&scratch.dv, 1.0), (dv.at(start), stride), (count, width));
             }
         }
         let start = self.extents.query_start(self.head);
         // SAFETY: the queries of this head belong to this task.
-        unsafe { copy_out(&scratch.dq, padded, (dq.0.add(start), stride), (queries, width)) };
+        unsafe { copy_out((&scratch.dq, scale), (dq.at(start), stride), (queries, width)) };
     }
 
     /// Adds what one tile of keys and one block of queries owe to each other.
@@ -166,21 +171,11 @@ impl<'a> Head<'a> {
         let padded = width.next_multiple_of(COLUMNS);
         let start = block * QUERIES;
         let wide = QUERIES.min(queries - start);
-        self.scores(
-            self.given.k,
-            &self.q_as_columns,
-            (first, count),
-            start..start + wide,
-            &mut scratch.probabilities,
-        );
-        self.scores(
-            self.given.v,
-            &self.gradient_as_columns,
-            (first, count),
-            start..start + wide,
-            &mut scratch.slopes,
-        );
-        self.differentiate(scratch, (first, count), start..start + wide);
+        let Scratch { keys, values, probabilities, slopes, .. } = scratch;
+        let columns = start..start + wide;
+        self.scores(keys, count, (&self.q_as_columns, columns.clone()), probabilities);
+        self.scores(values, count, (&self.gradient_as_columns, columns.clone()), slopes);
+        self.differentiate(scratch, (first, count), columns);
         // SAFETY: the tiles have `count` rows of `wide` values, the sums whole padded rows.
         unsafe {
             let probabilities = (scratch.probabilities.as_ptr(), QUERIES);
@@ -189,7 +184,7 @@ impl<'a> Head<'a> {
             let slopes = (scratch.slopes.as_ptr(), QUERIES);
             let right = (&self.q_as_rows, block, 0..width);
             multiply(slopes, count, right, (scratch.dk.as_mut_ptr(), padded), Write::Add);
-            turn(&scratch.slopes, (count, wide), &mut scratch.turned);
+            turn_slopes(&scratch.slopes, (count, wide), &mut scratch.turned);
             let turned = (scratch.turned.as_ptr(), TILE_KEYS);
             let right = (&self.k_as_rows, tile, 0..width);
             let place = scratch.dq.as_mut_ptr().add(start * padded);
@@ -197,31 +192,33 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Keys (or values) as rows times queries (or gradients) as columns.
+    /// Copies some keys (or values) of this head side by side, times `factor`.
+    #[inline(always)]
+    fn gather(&self, from: &[f32], keys: Range<usize>, factor: f32, to: &mut [f32]) {
+        let Extents { width, .. } = *self.extents;
+        let start = self.extents.key_start(self.head);
+        for (to, key) in to.chunks_exact_mut(width).zip(keys) {
+            let from = &from[start + key * self.extents.token_stride()..][..width];
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = from * factor);
+        }
+    }
+
+    /// Gathered keys (or values) as rows times queries (or gradients) as columns.
     #[inline(always)]
     fn scores(
         &self,
         left: &[f32],
-        right: &Panels,
-        (first, count): (usize, usize),
-        queries: std::ops::Range<usize>,
+        count: usize,
+        (right, queries): (&Panels, Range<usize>),
         out: &mut [f32],
     ) {
-        let stride = self.extents.token_stride();
-        let start = self.extents.key_start(self.head) + first * stride;
+        let width = self.extents.width;
         for (block, (offset, _)) in right.blocks().iter().enumerate() {
             let write = if block == 0 { Write::Store } else { Write::Add };
-            let left = (left[start + offset..].as_ptr(), stride);
+            let left = (left[*offset..].as_ptr(), width);
+            let right = (right, block, queries.clone());
             // SAFETY: every key has the whole width; `out` holds whole tiles.
-            unsafe {
-                multiply(
-                    left,
-                    count,
-                    (right, block, queries.clone()),
-                    (out.as_mut_ptr(), QUERIES),
-                    write,
-                );
-            }
+            unsafe { multiply(left, count, right, (out.as_mut_ptr(), QUERIES), write) };
         }
     }
 
@@ -231,22 +228,18 @@ impl<'a> Head<'a> {
         &self,
         scratch: &mut Scratch,
         (first, count): (usize, usize),
-        queries: std::ops::Range<usize>,
+        queries: Range<usize>,
     ) {
-        let scale = self.extents.scale;
         let head = self.head * self.extents.queries;
         let lse = &self.given.lse[head..][queries.clone()];
         let delta = &self.given.delta[head..][queries.clone()];
         for key in 0..count {
             let scores = &mut scratch.probabilities[key * QUERIES..][..lse.len()];
             let slopes = &mut scratch.slopes[key * QUERIES..][..lse.len()];
-            match self.given.mask {
-                None => scores.iter_mut().for_each(|score| *score *= scale * LOG2_E),
-                Some(mask) => {
-                    for (score, query) in scores.iter_mut().zip(queries.clone()) {
-                        let mask = mask.row(self.head, query)[first + key];
-                        *score = score.mul_add(scale * LOG2_E, mask * LOG2_E);
-                    }
+            if let Some(mask) = self.given.mask {
+                for (score, query) in scores.iter_mut().zip(queries.clone()) {
+                    let mask = mask.row(self.head, query)[first + key];
+                    *score = mask.mul_add(LOG2_E, *score);
                 }
             }
             for ((score, slope), (lse, delta)) in
@@ -256,42 +249,39 @@ impl<'a> Head<'a> {
                 let dead = *lse == f32::NEG_INFINITY;
                 let probability = if dead { 0.0 } else { exp2(*score - lse * LOG2_E) };
                 *score = probability;
-                *slope = probability * (*slope - delta) * scale;
+                *slope = probability * (*slope - delta);
             }
         }
     }
 }
 
-/// `[rows, columns]` of `values` (rows `QUERIES` apart) to `[columns, rows]` (rows `TILE_KEYS` apart).
-#[inline(always)]
-fn turn(values: &[f32], (rows, columns): (usize, usize), out: &mut [f32]) {
-    const SIDE: usize = 8;
-    for first_row in (0..rows).step_by(SIDE) {
-        for first in (0..columns).step_by(SIDE) {
-            for row in first_row..(first_row + SIDE).min(rows) {
-                for column in first..(first + SIDE).min(columns) {
-                    out[column * TILE_KEYS + row] = values[row * QUERIES + column];
-                }
-            }
-        }
+/// `[rows, columns]` of `values` (rows `QUERIES` apart) to `[columns, rows]` (rows `TILE_KEYS`
+/// apart). Rows that are missing from the last group of eight are turned as they lie.
+fn turn_slopes(values: &[f32], (rows, columns): (usize, usize), out: &mut [f32]) {
+    let turn = turn();
+    for first in (0..rows).step_by(SIDE) {
+        let pointers = std::array::from_fn(|r| values[(first + r) * QUERIES..][..columns].as_ptr());
+        let out = &mut out[first..][..(columns - 1) * TILE_KEYS + SIDE];
+        // SAFETY: each row holds so many columns, and `out` was cut to what is written.
+        unsafe { turn(columns, &pointers, out.as_mut_ptr(), TILE_KEYS) };
     }
 }
 
-/// Copies `rows x width` values whose rows lie `padded` apart to rows that lie `stride` apart.
+/// Writes `rows x width` values, which lie in whole panels, times `factor` to rows `stride` apart.
 ///
 /// # Safety
 /// `out` is writable for those rows.
 #[inline(always)]
 unsafe fn copy_out(
-    values: &[f32],
-    padded: usize,
+    (values, factor): (&[f32], f32),
     (out, stride): (*mut f32, usize),
     (rows, width): (usize, usize),
 ) {
-    for row in 0..rows {
-        let from = &values[row * padded..][..width];
-        // SAFETY: by the caller's promise; source and target are different buffers.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.add(row * stride), width) };
+    let padded = width.next_multiple_of(COLUMNS);
+    for (row, from) in values.chunks_exact(padded).take(rows).enumerate() {
+        // SAFETY: by the caller's promise.
+        let to = unsafe { std::slice::from_raw_parts_mut(out.add(row * stride), width) };
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = from * factor);
     }
 }
 

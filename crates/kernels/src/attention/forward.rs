@@ -11,10 +11,9 @@ use rayon::prelude::*;
 use super::exponential::exp2;
 use super::shape::{Extents, Mask};
 use super::tile::{TILE_QUERIES, multiply};
-use crate::gemm::Shared;
-
+use crate::gemm::{Shared, written};
 use crate::micro::{COLUMNS, Write};
-use crate::pack::{BLOCK, Order, Panels};
+use crate::pack::{BLOCK, Order, Panels, Right, blocks};
 use crate::work::{Work, vectorised};
 
 /// Keys of a tile.
@@ -29,47 +28,57 @@ pub(super) fn forward(
 ) -> (Vec<f32>, Vec<f32>) {
     let Extents { queries, keys, width, .. } = *extents;
     let stride = extents.token_stride();
+    let (width_blocks, key_blocks) = (blocks(width), blocks(keys));
     let packed: Vec<(Panels, Panels)> = (0..extents.batch_heads())
         .into_par_iter()
         .map(|head| {
             let start = extents.key_start(head);
-            let k = Panels::local(&k[start..], Order::ColumnsApart(stride), width, keys);
-            let v = Panels::local(&v[start..], Order::RowsApart(stride), keys, width);
+            let k = Panels::local(&k[start..], Order::ColumnsApart(stride), &width_blocks, keys);
+            let v = Panels::local(&v[start..], Order::RowsApart(stride), &key_blocks, width);
             (k, v)
         })
         .collect();
 
-    let mut out = vec![0.0; extents.query_elements()];
-    let mut lse = vec![0.0; extents.batch_heads() * queries];
-    let (out_place, lse_place) = (Shared(out.as_mut_ptr()), Shared(lse.as_mut_ptr()));
     let tiles = queries.div_ceil(TILE_QUERIES);
-    (0..extents.batch_heads() * tiles).into_par_iter().for_each_init(
-        || Scratch::new(width),
-        |scratch, task| {
-            let (head, first) = (task / tiles, task % tiles * TILE_QUERIES);
-            let rows = first..(first + TILE_QUERIES).min(queries);
-            let tile = Tile { extents, q, panels: &packed[head], mask, head, rows };
-            vectorised(Attend { tile, scratch, out: out_place, lse: lse_place });
-        },
-    );
+    let write = |[out, lse]: [Shared; 2]| {
+        (0..extents.batch_heads() * tiles).into_par_iter().for_each_init(
+            || Scratch::new(width),
+            |scratch, task| {
+                let (head, first) = (task / tiles, task % tiles * TILE_QUERIES);
+                let rows = first..(first + TILE_QUERIES).min(queries);
+                let tile = Tile { extents, q, panels: &packed[head], mask, head, rows };
+                vectorised(Attend { tile, scratch, out, lse });
+            },
+        );
+    };
+    // SAFETY: each tile writes its queries of its head, and the tiles are all of them.
+    let [out, lse] =
+        unsafe { written([extents.query_elements(), extents.batch_heads() * queries], write) };
     (out, lse)
 }
 
 /// What one worker needs for a tile, reused from tile to tile.
 struct Scratch {
+    queries: Vec<f32>,
     scores: Vec<f32>,
     sums: Vec<f32>,
+    /// The largest score of each row so far, in base 2.
     largest: [f32; TILE_QUERIES],
+    /// The sum of `2^(score - largest)` of each row so far.
     total: [f32; TILE_QUERIES],
+    /// What earlier sums of each row are to be multiplied with, since a larger score was found.
+    shrink: [f32; TILE_QUERIES],
 }
 
 impl Scratch {
     fn new(width: usize) -> Scratch {
         Scratch {
+            queries: vec![0.0; TILE_QUERIES * width],
             scores: vec![0.0; TILE_QUERIES * TILE_KEYS],
             sums: vec![0.0; TILE_QUERIES * width.next_multiple_of(COLUMNS)],
             largest: [0.0; TILE_QUERIES],
             total: [0.0; TILE_QUERIES],
+            shrink: [0.0; TILE_QUERIES],
         }
     }
 }
@@ -105,69 +114,86 @@ impl Tile<'_> {
         let Extents { keys, width, .. } = *self.extents;
         scratch.largest.fill(f32::NEG_INFINITY);
         scratch.total.fill(0.0);
-        scratch.sums.fill(0.0);
+        self.gather_queries(&mut scratch.queries);
         let padded = width.next_multiple_of(COLUMNS);
         for (tile, first) in (0..keys).step_by(TILE_KEYS).enumerate() {
-            let count = TILE_KEYS.min(keys - first);
-            self.score(first, count, &mut scratch.scores);
-            for row in 0..self.rows.len() {
-                let scores = &mut scratch.scores[row * TILE_KEYS..][..count];
-                self.scale(row, first, scores);
-                let largest = running_max(scratch.largest[row], scores);
-                // With every key masked so far there is nothing to subtract.
-                let reference = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
-                let shrink = exp2(scratch.largest[row] - reference);
-                let total = exponentials(scores, reference);
-                scratch.total[row] = scratch.total[row].mul_add(shrink, total);
-                scratch.largest[row] = largest;
-                if shrink != 1.0 {
-                    let sums = &mut scratch.sums[row * padded..][..padded];
+            let keys = first..(first + TILE_KEYS).min(keys);
+            self.score(&scratch.queries, keys.clone(), &mut scratch.scores);
+            self.soften(scratch, keys);
+            let write = if tile == 0 { Write::Store } else { Write::Add };
+            if write == Write::Add {
+                let rows = scratch.sums.chunks_exact_mut(padded).zip(scratch.shrink);
+                for (sums, shrink) in rows.filter(|(_, shrink)| *shrink != 1.0) {
                     sums.iter_mut().for_each(|sum| *sum *= shrink);
                 }
             }
             let probabilities = (scratch.scores.as_ptr(), TILE_KEYS);
+            let right = (&self.panels.1, tile, 0..width);
             let out = (scratch.sums.as_mut_ptr(), padded);
-            // SAFETY: the scores hold `count` values per row, the sums a whole padded row each.
-            unsafe {
-                let rows = self.rows.len();
-                multiply(probabilities, rows, (&self.panels.1, tile, 0..width), out, Write::Add);
-            }
+            // SAFETY: the scores hold a value per key and row, the sums a whole padded row each.
+            unsafe { multiply(probabilities, self.rows.len(), right, out, write) };
         }
     }
 
-    /// Raw scores of the rows against `count` keys from `first` on.
+    /// Scores to probabilities relative to the largest score so far.
     #[inline(always)]
-    fn score(&self, first: usize, count: usize, scores: &mut [f32]) {
-        let stride = self.extents.token_stride();
-        let start = self.extents.query_start(self.head) + self.rows.start * stride;
-        for (block, (offset, depth)) in self.panels.0.blocks().iter().enumerate() {
+    fn soften(&self, scratch: &mut Scratch, keys: Range<usize>) {
+        let Scratch { scores, largest, total, shrink, .. } = scratch;
+        let mut references = [0.0; TILE_QUERIES];
+        let whole = keys.len().next_multiple_of(COLUMNS);
+        for (row, reference) in references.iter_mut().enumerate().take(self.rows.len()) {
+            let scores = &mut scores[row * TILE_KEYS..][..whole];
+            // Columns beyond the keys weigh nothing, and every loop is over whole groups.
+            scores[keys.len()..].fill(f32::NEG_INFINITY);
+            self.add_mask(row, keys.start, &mut scores[..keys.len()]);
+            *reference = largest_of(scores);
+        }
+        let rows = largest.iter_mut().zip(shrink.iter_mut());
+        for (reference, (largest, shrink)) in references.iter_mut().zip(rows) {
+            let before = *largest;
+            *largest = if *reference > before { *reference } else { before };
+            // With every key masked so far there is nothing to subtract.
+            *reference = if *largest == f32::NEG_INFINITY { 0.0 } else { *largest };
+            *shrink = exp2(before - *reference);
+        }
+        for (row, reference) in references.into_iter().enumerate().take(self.rows.len()) {
+            let sum = exponentials(&mut scores[row * TILE_KEYS..][..whole], reference);
+            total[row] = total[row].mul_add(shrink[row], sum);
+        }
+    }
+
+    /// Copies the rows side by side, scaled so that their scores come out in base 2.
+    #[inline(always)]
+    fn gather_queries(&self, queries: &mut [f32]) {
+        let Extents { width, scale, .. } = *self.extents;
+        let start = self.extents.query_start(self.head);
+        for (to, query) in queries.chunks_exact_mut(width).zip(self.rows.clone()) {
+            let from = &self.q[start + query * self.extents.token_stride()..][..width];
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = from * (scale * LOG2_E));
+        }
+    }
+
+    /// Scores of the gathered rows against some keys, without the mask.
+    #[inline(always)]
+    fn score(&self, queries: &[f32], keys: Range<usize>, scores: &mut [f32]) {
+        let width = self.extents.width;
+        for (block, (offset, _)) in self.panels.0.blocks().iter().enumerate() {
             let write = if block == 0 { Write::Store } else { Write::Add };
-            let left = &self.q[start + offset..];
-            debug_assert!((self.rows.len() - 1) * stride + depth <= left.len());
-            // SAFETY: `left` holds `depth` values for each row, `scores` a whole tile.
+            let left = (queries[*offset..].as_ptr(), width);
+            let right = (&self.panels.0, block, keys.clone());
+            // SAFETY: the queries hold the whole width of each row, `scores` a whole tile.
             unsafe {
-                multiply(
-                    (left.as_ptr(), stride),
-                    self.rows.len(),
-                    (&self.panels.0, block, first..first + count),
-                    (scores.as_mut_ptr(), TILE_KEYS),
-                    write,
-                );
+                multiply(left, self.rows.len(), right, (scores.as_mut_ptr(), TILE_KEYS), write);
             }
         }
     }
 
-    /// Scales to base 2 and adds the mask.
     #[inline(always)]
-    fn scale(&self, row: usize, first: usize, scores: &mut [f32]) {
-        let scale = self.extents.scale * LOG2_E;
-        match self.mask {
-            None => scores.iter_mut().for_each(|score| *score *= scale),
-            Some(mask) => {
-                let mask = &mask.row(self.head, self.rows.start + row)[first..];
-                for (score, mask) in scores.iter_mut().zip(mask) {
-                    *score = score.mul_add(scale, mask * LOG2_E);
-                }
+    fn add_mask(&self, row: usize, first: usize, scores: &mut [f32]) {
+        if let Some(mask) = self.mask {
+            let mask = &mask.row(self.head, self.rows.start + row)[first..];
+            for (score, mask) in scores.iter_mut().zip(mask) {
+                *score = mask.mul_add(LOG2_E, *score);
             }
         }
     }
@@ -189,51 +215,47 @@ impl Tile<'_> {
             let sums = &scratch.sums[row * padded..][..width];
             // SAFETY: the query's values lie within `out`, and belong to this task.
             unsafe {
-                let values =
-                    std::slice::from_raw_parts_mut(out.0.add(start + query * stride), width);
+                let values = std::slice::from_raw_parts_mut(out.at(start + query * stride), width);
                 values.iter_mut().zip(sums).for_each(|(value, sum)| *value = sum * inverse);
-                *lse.0.add(self.head * queries + query) =
-                    (scratch.largest[row] + total.log2()) * LN_2;
+                *lse.at(self.head * queries + query) = (scratch.largest[row] + total.log2()) * LN_2;
             }
         }
     }
 }
 
-/// The largest of `values` and `start`; NaN is left for the sum to find.
+/// The largest of whole groups of scores; NaN is left for the sum to find.
 #[inline(always)]
-fn running_max(start: f32, values: &[f32]) -> f32 {
-    let mut lanes = [start; COLUMNS];
-    let (groups, rest) = values.as_chunks::<COLUMNS>();
-    for group in groups {
-        for (lane, value) in lanes.iter_mut().zip(group) {
-            *lane = if *value > *lane { *value } else { *lane };
+fn largest_of(scores: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; COLUMNS];
+    for group in scores.as_chunks::<COLUMNS>().0 {
+        for (lane, score) in lanes.iter_mut().zip(group) {
+            *lane = if *score > *lane { *score } else { *lane };
         }
     }
-    for (lane, value) in lanes.iter_mut().zip(rest) {
-        *lane = if *value > *lane { *value } else { *lane };
-    }
-    lanes.into_iter().fold(start, |a, b| if b > a { b } else { a })
+    fold(lanes, |a, b| if b > a { b } else { a })
 }
 
-/// Replaces scores by `2^(score - reference)` and returns their sum, added in a fixed order.
+/// Replaces whole groups of scores by `2^(score - reference)` and returns their sum, added in a
+/// fixed order.
 #[inline(always)]
 fn exponentials(scores: &mut [f32], reference: f32) -> f32 {
     let mut lanes = [0.0_f32; COLUMNS];
-    let (groups, rest) = scores.as_chunks_mut::<COLUMNS>();
-    for group in groups {
+    for group in scores.as_chunks_mut::<COLUMNS>().0 {
         for (lane, score) in lanes.iter_mut().zip(group) {
             *score = exp2(*score - reference);
             *lane += *score;
         }
     }
-    for (lane, score) in lanes.iter_mut().zip(rest) {
-        *score = exp2(*score - reference);
-        *lane += *score;
-    }
+    fold(lanes, |a, b| a + b)
+}
+
+/// All lanes combined, one half with the other again and again.
+#[inline(always)]
+fn fold(mut lanes: [f32; COLUMNS], combine: impl Fn(f32, f32) -> f32) -> f32 {
     let mut width = COLUMNS / 2;
     while width > 0 {
         for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
+            lanes[lane] = combine(lanes[lane], lanes[lane + width]);
         }
         width /= 2;
     }

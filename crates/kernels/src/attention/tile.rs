@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::micro::{COLUMNS, ROWS, Write, kernel, partial};
+use crate::micro::{COLUMNS, Kernels, ROWS, Write, partial};
 use crate::pack::Panels;
 
 /// Rows of a tile on the left-hand side.
@@ -10,7 +10,7 @@ pub(super) const TILE_QUERIES: usize = 16 * ROWS;
 
 /// `out (+)= left x panels[block]` for `rows` rows and the panels that cover `columns`.
 ///
-/// Columns are written up to the end of the last panel, rows only as far as they exist.
+/// Columns may be written up to the end of the last panel, rows only as far as they exist.
 ///
 /// # Safety
 /// `left` holds `rows` rows of that block's depth, its stride apart; `out` has `rows`
@@ -23,9 +23,10 @@ pub(super) unsafe fn multiply(
     (out, out_stride): (*mut f32, usize),
     write: Write,
 ) {
-    let kernel = kernel();
+    let kernels = Kernels::best();
     for (index, panel) in (columns.start / COLUMNS..columns.end.div_ceil(COLUMNS)).enumerate() {
-        let values = panels.panel(block, panel);
+        let values = panels.at(block, panel);
+        let (kernel, whole) = kernels.of(columns.end - panel * COLUMNS);
         for row in (0..rows).step_by(ROWS) {
             // SAFETY: rows are clamped to those that exist; tiles fit by the caller's promise.
             unsafe {
@@ -37,7 +38,7 @@ pub(super) unsafe fn multiply(
                     kernel(depth, &pointers, values.as_ptr(), place, out_stride, write);
                 } else {
                     let operands = (&pointers, values.as_ptr());
-                    let size = (rows - row, COLUMNS);
+                    let size = (rows - row, whole);
                     partial(kernel, depth, operands, (place, out_stride), size, write);
                 }
             }

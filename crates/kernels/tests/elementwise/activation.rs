@@ -23,7 +23,7 @@ proptest! {
             check(
                 seed,
                 &[length],
-                1e-6,
+                5e-6,
                 |x| kind.apply(x[0].clone() * scale),
                 |x| kind.oracle(x[0].clone() * scale),
             );

@@ -13,7 +13,7 @@ const ROWS: usize = 195;
 
 /// Runs `work` on a pool of so many threads.
 pub(crate) fn on_threads<R: Send>(count: usize, work: impl FnOnce() -> R + Send) -> R {
-    rayon::ThreadPoolBuilder::new().num_threads(count).build().unwrap().install(work)
+    rayon::ThreadPoolBuilder::new().num_threads(count).build().expect("a pool").install(work)
 }
 
 /// One sample `[1, T, D]` and the level of each token `[1, T]`.

@@ -11,8 +11,13 @@ const TOLERANCE: f32 = 1e-5;
 /// Sizes of one, small ones, and such that the tokens pass the runs of 64 that sums are made of.
 fn sizes() -> impl Strategy<Value = [usize; 4]> {
     let tokens = prop_oneof![Just(1), 2_usize..20, Just(64), Just(127), 128_usize..200];
-    let width = prop_oneof![2_usize..8, Just(31), Just(64), Just(97), Just(257)];
+    let width = prop_oneof![1_usize..8, Just(31), Just(64), Just(97), Just(257)];
     (1_usize..4, tokens, 1_usize..4, width).prop_map(|(b, t, k, d)| [b, t, k, d])
+}
+
+/// Of few numbers the variance may be close to 0, and its inverse root would magnify rounding.
+fn epsilon(width: usize) -> f32 {
+    if width < 8 { 0.1 } else { 1e-6 }
 }
 
 fn modulation(leaves: &[Tensor<1>], [b, k, d]: [usize; 3], index: &Tensor<2, Int>) -> Modulation {
@@ -32,17 +37,17 @@ proptest! {
         let of = |x: &[Tensor<1>]| modulation(x, [b, k, d], &index);
         let (n, m) = (b * t * d, b * k * d);
         check(seed, &[n], TOLERANCE,
-            |l| kernels::layer_norm(x(l), None, None, 1e-5),
-            |l| oracle::layer_norm(x(l), None, None, 1e-5));
+            |l| kernels::layer_norm(x(l), None, None, epsilon(d)),
+            |l| oracle::layer_norm(x(l), None, None, epsilon(d)));
         check(seed, &[n, d, d], TOLERANCE,
-            |l| kernels::layer_norm(x(l), affine(&l[1..]), None, 1e-5),
-            |l| oracle::layer_norm(x(l), affine(&l[1..]), None, 1e-5));
+            |l| kernels::layer_norm(x(l), affine(&l[1..]), None, epsilon(d)),
+            |l| oracle::layer_norm(x(l), affine(&l[1..]), None, epsilon(d)));
         check(seed, &[n, m, m], TOLERANCE,
-            |l| kernels::layer_norm(x(l), None, Some(&of(&l[1..])), 1e-6),
-            |l| oracle::layer_norm(x(l), None, Some(&of(&l[1..])), 1e-6));
+            |l| kernels::layer_norm(x(l), None, Some(&of(&l[1..])), epsilon(d)),
+            |l| oracle::layer_norm(x(l), None, Some(&of(&l[1..])), epsilon(d)));
         check(seed, &[n, d, d, m, m], TOLERANCE,
-            |l| kernels::layer_norm(x(l), affine(&l[1..]), Some(&of(&l[3..])), 1e-6),
-            |l| oracle::layer_norm(x(l), affine(&l[1..]), Some(&of(&l[3..])), 1e-6));
+            |l| kernels::layer_norm(x(l), affine(&l[1..]), Some(&of(&l[3..])), epsilon(d)),
+            |l| oracle::layer_norm(x(l), affine(&l[1..]), Some(&of(&l[3..])), epsilon(d)));
     }
 
     #[test]
@@ -52,17 +57,17 @@ proptest! {
         let of = |x: &[Tensor<1>]| modulation(x, [b, k, d], &index);
         let (n, m) = (b * t * d, b * k * d);
         check(seed, &[n], TOLERANCE,
-            |l| kernels::rms_norm(l[0].clone().reshape([t, b, 1, d]), None, 1e-6),
-            |l| oracle::rms_norm(l[0].clone().reshape([t, b, 1, d]), None, 1e-6));
+            |l| kernels::rms_norm(l[0].clone().reshape([t, b, 1, d]), None, epsilon(d)),
+            |l| oracle::rms_norm(l[0].clone().reshape([t, b, 1, d]), None, epsilon(d)));
         check(seed, &[n, d], TOLERANCE,
-            |l| kernels::rms_norm(x(l), Some(l[1].clone()), 1e-6),
-            |l| oracle::rms_norm(x(l), Some(l[1].clone()), 1e-6));
+            |l| kernels::rms_norm(x(l), Some(l[1].clone()), epsilon(d)),
+            |l| oracle::rms_norm(x(l), Some(l[1].clone()), epsilon(d)));
         check(seed, &[n, m, m], TOLERANCE,
-            |l| kernels::modulated_rms_norm(x(l), None, &of(&l[1..]), 1e-6),
-            |l| oracle::modulated_rms_norm(x(l), None, &of(&l[1..]), 1e-6));
+            |l| kernels::modulated_rms_norm(x(l), None, &of(&l[1..]), epsilon(d)),
+            |l| oracle::modulated_rms_norm(x(l), None, &of(&l[1..]), epsilon(d)));
         check(seed, &[n, m, m, d], TOLERANCE,
-            |l| kernels::modulated_rms_norm(x(l), Some(l[3].clone()), &of(&l[1..]), 1e-6),
-            |l| oracle::modulated_rms_norm(x(l), Some(l[3].clone()), &of(&l[1..]), 1e-6));
+            |l| kernels::modulated_rms_norm(x(l), Some(l[3].clone()), &of(&l[1..]), epsilon(d)),
+            |l| oracle::modulated_rms_norm(x(l), Some(l[3].clone()), &of(&l[1..]), epsilon(d)));
     }
 
     #[test]

@@ -1,0 +1,154 @@
+//! What a path holds: a safetensors file, a diffusers folder, a component of one, a config.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use safetensors::SafeTensors;
+
+use crate::error::{Error, Result};
+use crate::folder::{ModelFolder, read_text, weight_files};
+
+/// What was found, part by part.
+#[derive(Debug)]
+pub struct Report {
+    /// What the whole is.
+    pub title: String,
+    /// Its parts.
+    pub parts: Vec<Part>,
+}
+
+/// One component or file.
+#[derive(Debug)]
+pub struct Part {
+    /// Its name.
+    pub name: String,
+    /// The class its config states.
+    pub class: Option<String>,
+    /// Numbers of tensors, parameters and bytes; `None` where there are no weights.
+    pub weights: Option<Totals>,
+}
+
+/// Sums over tensors.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Tensors.
+    pub tensors: usize,
+    /// Parameters.
+    pub parameters: usize,
+    /// Bytes.
+    pub bytes: usize,
+    /// Parameters by type.
+    pub types: BTreeMap<String, usize>,
+}
+
+/// Tells what `path` is.
+///
+/// # Errors
+/// It does not exist, or is none of the things we know.
+pub fn inspect(path: &Path) -> Result<Report> {
+    if path.is_dir() {
+        return match path.join("model_index.json").is_file() {
+            true => pipeline(path),
+            false => component(path),
+        };
+    }
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("safetensors") => {
+            let weights = totals(&[path.to_owned()])?;
+            let part = Part { name: name_of(path), class: None, weights: Some(weights) };
+            Ok(Report { title: "safetensors file".to_owned(), parts: vec![part] })
+        }
+        Some("json") => {
+            let class = class_of(path)?;
+            let title = class.clone().unwrap_or_else(|| "config without a class".to_owned());
+            let parts = vec![Part { name: name_of(path), class, weights: None }];
+            Ok(Report { title, parts })
+        }
+        _ if !path.exists() => Err(Error::NoFile(path.to_owned())),
+        _ => Err(Error::Request(format!(
+            "{} is neither a safetensors file, a JSON config nor a model folder",
+            path.display()
+        ))),
+    }
+}
+
+fn pipeline(path: &Path) -> Result<Report> {
+    let folder = ModelFolder::open(path)?;
+    let mut parts = Vec::new();
+    for (name, class) in folder.components() {
+        let at = path.join(name);
+        let weights = match at.is_dir() && weight_files(&at).is_ok() {
+            true => Some(totals(&weight_files(&at)?)?),
+            false => None,
+        };
+        parts.push(Part { name: name.to_owned(), class: Some(class.to_owned()), weights });
+    }
+    Ok(Report { title: format!("diffusers pipeline {}", folder.class()), parts })
+}
+
+fn component(path: &Path) -> Result<Report> {
+    let config = path.join("config.json");
+    let class = if config.is_file() { class_of(&config)? } else { None };
+    let weights = totals(&weight_files(path)?)?;
+    let title = class.clone().unwrap_or_else(|| "folder of weights".to_owned());
+    Ok(Report { title, parts: vec![Part { name: name_of(path), class, weights: Some(weights) }] })
+}
+
+/// `_class_name` as diffusers writes it, or the first of `architectures` as transformers does.
+fn class_of(path: &Path) -> Result<Option<String>> {
+    let text = read_text(path)?;
+    // diffusers writes a bare -Infinity, which is not JSON.
+    let text = text.replace("-Infinity", "null").replace("Infinity", "null");
+    let value: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|err| Error::Json { path: path.to_owned(), reason: err.to_string() })?;
+    let class = value.get("_class_name").or_else(|| value.get("architectures")?.get(0));
+    Ok(class.and_then(|class| class.as_str()).map(str::to_owned))
+}
+
+fn totals(paths: &[PathBuf]) -> Result<Totals> {
+    let mut sums = Totals::default();
+    for path in paths {
+        let wrong = |reason: String| nn::Error::Corrupt { path: path.to_owned(), reason };
+        File::open(path).map_err(|source| Error::read(path, source))?;
+        let file = kernels::map_file(path).map_err(|source| Error::read(path, source))?;
+        let tensors = SafeTensors::deserialize(&file).map_err(|err| wrong(err.to_string()))?;
+        for (_, view) in tensors.iter() {
+            let parameters = view.shape().iter().product::<usize>();
+            sums.tensors += 1;
+            sums.parameters += parameters;
+            sums.bytes += view.data().len();
+            *sums.types.entry(format!("{:?}", view.dtype()).to_lowercase()).or_default() += parameters;
+        }
+    }
+    Ok(sums)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        for Part { name, class, weights } in &self.parts {
+            write!(f, "  {name:<16} {:<32}", class.as_deref().unwrap_or("-"))?;
+            match weights {
+                None => writeln!(f, " no weights")?,
+                Some(sums) => {
+                    let types: Vec<&str> = sums.types.keys().map(String::as_str).collect();
+                    writeln!(
+                        f,
+                        " {:>6} tensors  {:>14} parameters  {:>15} bytes  {}",
+                        sums.tensors,
+                        sums.parameters,
+                        sums.bytes,
+                        types.join(", ")
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! Tensors that users give and get as safetensors files.
+
+use std::fs;
+use std::path::Path;
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+
+use crate::error::{Error, Result};
+
+/// Tensor `key` of a file as f32, if the file has it.
+pub(crate) fn read<const D: usize>(path: &Path, key: &str, device: &Device) -> Result<Option<Tensor<D>>> {
+    let wrong = |reason: String| Error::Tensor { path: path.to_owned(), reason };
+    let bytes = fs::read(path).map_err(|source| Error::read(path, source))?;
+    let file = SafeTensors::deserialize(&bytes)
+        .map_err(|err| wrong(format!("not a readable safetensors file: {err}")))?;
+    let Ok(view) = file.tensor(key) else { return Ok(None) };
+    let shape: [usize; D] = view.shape().try_into().map_err(|_| {
+        wrong(format!("`{key}` has shape {:?}, but {D} dims are expected", view.shape()))
+    })?;
+    let values = numbers(&view)
+        .ok_or_else(|| wrong(format!("`{key}` is stored as {:?}, which is not a number type we read", view.dtype())))?;
+    if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+        return Err(wrong(format!("`{key}` holds a value that is not finite at index {index}")));
+    }
+    Ok(Some(Tensor::from_data(TensorData::new(values, shape), device)))
+}
+
+/// As [`read`], for a tensor that must be there.
+pub(crate) fn require<const D: usize>(path: &Path, key: &str, device: &Device) -> Result<Tensor<D>> {
+    read(path, key, device)?.ok_or_else(|| Error::Tensor {
+        path: path.to_owned(),
+        reason: format!("it has no tensor `{key}`"),
+    })
+}
+
+fn numbers(view: &TensorView<'_>) -> Option<Vec<f32>> {
+    use safetensors::Dtype;
+    let dtype = match view.dtype() {
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::F64 => DType::F64,
+        Dtype::I64 => DType::I64,
+        Dtype::I32 => DType::I32,
+        Dtype::U8 => DType::U8,
+        Dtype::BOOL => return Some(view.data().iter().map(|byte| f32::from(*byte)).collect()),
+        _ => return None,
+    };
+    let bytes = burn::tensor::Bytes::from_bytes_vec(view.data().to_vec());
+    let elements = view.shape().iter().product::<usize>();
+    TensorData::from_bytes(bytes, [elements], dtype).convert::<f32>().try_to_vec().ok()
+}
+
+/// The bytes of a safetensors file that holds one f32 tensor.
+///
+/// # Errors
+/// The tensor cannot be serialised.
+pub fn one_tensor_file<const D: usize>(key: &str, tensor: Tensor<D>) -> Result<Vec<u8>> {
+    let shape = tensor.dims().to_vec();
+    let data = tensor.into_data();
+    let view = TensorView::new(safetensors::Dtype::F32, shape, &data.bytes)
+        .map_err(|err| Error::Request(format!("cannot store `{key}`: {err}")))?;
+    safetensors::serialize([(key, view)], None)
+        .map_err(|err| Error::Request(format!("cannot store `{key}`: {err}")))
+}

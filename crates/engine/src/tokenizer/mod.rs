@@ -1,0 +1,102 @@
+//! Captions to token ids, from the `tokenizer` folder of a diffusers model.
+//!
+//! Such a folder holds either a `tokenizer.json`, which is used as it is, or a sentencepiece model,
+//! which becomes the same pipeline that transformers makes of it. What happens to a caption before
+//! it gets here is in [`caption`].
+
+pub mod caption;
+mod error;
+mod settings;
+mod spiece;
+
+use std::path::{Path, PathBuf};
+
+use tokenizers::{PostProcessor, TruncationDirection};
+
+pub use self::error::TokenizerError;
+use self::settings::Settings;
+
+/// A caption in the form a text encoder wants: both have the length that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// Token ids, then padding.
+    pub ids: Vec<u32>,
+    /// 1 for a token, 0 for padding.
+    pub mask: Vec<u8>,
+}
+
+/// Cuts captions into tokens.
+#[derive(Debug)]
+pub struct Tokenizer {
+    pipeline: tokenizers::Tokenizer,
+    padding: u32,
+}
+
+impl Tokenizer {
+    /// Opens a folder with `tokenizer.json` or `spiece.model`, and `tokenizer_config.json` if there
+    /// is one.
+    ///
+    /// # Errors
+    /// The folder holds no tokenizer, a damaged one, or one of a kind that is not supported.
+    pub fn open(folder: &Path) -> Result<Tokenizer, TokenizerError> {
+        let settings = Settings::open(&folder.join("tokenizer_config.json"))?;
+        let (whole, pieces) = (folder.join("tokenizer.json"), folder.join("spiece.model"));
+        let (path, pipeline) = if whole.is_file() {
+            (whole.clone(), from_json(&whole)?)
+        } else if pieces.is_file() {
+            (pieces.clone(), spiece::open(&pieces, &settings)?)
+        } else {
+            return Err(TokenizerError::NotFound { folder: folder.to_owned() });
+        };
+        let padding = pipeline.token_to_id(&settings.padding).ok_or_else(|| {
+            let reason = format!("it has no padding token `{}`", settings.padding);
+            TokenizerError::Corrupt { path, reason }
+        })?;
+        Ok(Tokenizer { pipeline, padding })
+    }
+
+    /// Cuts a caption into exactly `max_tokens` tokens: padded if it is shorter; if it is longer,
+    /// its end is dropped but not the token that says so.
+    ///
+    /// # Errors
+    /// `max_tokens` leaves no room for the special tokens, or the pipeline fails.
+    pub fn encode(&self, caption: &str, max_tokens: usize) -> Result<Tokens, TokenizerError> {
+        let failed = |err: tokenizers::Error| TokenizerError::Encode {
+            caption: caption.to_owned(),
+            reason: err.to_string(),
+        };
+        let processor = self.pipeline.get_post_processor();
+        let special = processor.map_or(0, |processor| processor.added_tokens(false));
+        if max_tokens < special.max(1) {
+            return Err(TokenizerError::NoRoom { max_tokens, special });
+        }
+        let mut encoding = self.pipeline.encode_fast(caption, false).map_err(failed)?;
+        encoding.truncate(max_tokens - special, 0, TruncationDirection::Right);
+        if let Some(processor) = processor {
+            encoding = processor.process(encoding, None, true).map_err(failed)?;
+        }
+        let mut ids = encoding.get_ids().to_vec();
+        let mut mask = vec![1; ids.len()];
+        ids.resize(max_tokens, self.padding);
+        mask.resize(max_tokens, 0);
+        Ok(Tokens { ids, mask })
+    }
+}
+
+fn from_json(path: &Path) -> Result<tokenizers::Tokenizer, TokenizerError> {
+    let mut pipeline = tokenizers::Tokenizer::from_bytes(read(path)?).map_err(corrupt(path))?;
+    // The file may hold settings of its own; here the caller decides about length.
+    pipeline.with_padding(None);
+    pipeline.with_truncation(None).map_err(corrupt(path))?;
+    Ok(pipeline)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TokenizerError> {
+    std::fs::read(path).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })
+}
+
+/// An error of the library as one that names the file.
+fn corrupt<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> TokenizerError {
+    let path: PathBuf = path.to_owned();
+    move |err| TokenizerError::Corrupt { path: path.clone(), reason: err.to_string() }
+}

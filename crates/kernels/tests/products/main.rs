@@ -1,0 +1,10 @@
+//! The kernels that multiply matrices against their oracles, and the laws they keep.
+
+mod attention;
+#[path = "../elementwise/check.rs"]
+#[expect(dead_code, reason = "levels belong to modulation")]
+mod check;
+mod convolution;
+mod invariance;
+mod linear;
+mod rounded;

@@ -1,0 +1,3 @@
+//! Diffusion transformers, one folder per family.
+
+pub mod pixart;

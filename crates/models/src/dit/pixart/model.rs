@@ -1,0 +1,169 @@
+//! PixArt-alpha as a fold over blocks.
+
+use burn::tensor::{Device, Int, Tensor};
+use nn::{Attention, Bag, Dit, Error, Inputs, Parameter, Prediction, Result, Weights};
+
+use super::PixartConfig;
+use super::blocks::{Block, CaptionProjection, Conditions, Head};
+
+/// The transformer. It holds its config only; parameters come by `Weights`.
+#[derive(Clone, Debug)]
+pub struct Pixart {
+    /// Its numbers.
+    pub config: PixartConfig,
+}
+
+/// What every block sees.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// `[B, K, 6 D]`.
+    pub modulation: Tensor<3>,
+    /// `[B, K, D]`.
+    pub embedded: Tensor<3>,
+    /// `[B, L, D]`.
+    pub text: Tensor<3>,
+    /// Added to the scores of the text, `[B, 1, 1, L]`.
+    pub text_mask: Option<Tensor<4>>,
+    /// The level of every token, `[B, T]`.
+    pub index: Option<Tensor<2, Int>>,
+}
+
+/// What flows from block to block: `[B, T, D]`.
+#[derive(Clone, Debug)]
+pub struct Stream(pub Tensor<3>);
+
+impl Bag for Shared {
+    fn tensors(&self) -> Vec<Parameter> {
+        [&self.modulation, &self.embedded, &self.text].map(|x| Parameter::new(x.clone())).to_vec()
+    }
+
+    fn with_tensors(&self, tensors: Vec<Parameter>) -> Shared {
+        let [modulation, embedded, text] = &tensors[..] else { panic!("three tensors") };
+        Shared {
+            modulation: modulation.tensor(),
+            embedded: embedded.tensor(),
+            text: text.tensor(),
+            text_mask: self.text_mask.clone(),
+            index: self.index.clone(),
+        }
+    }
+}
+
+impl Bag for Stream {
+    fn tensors(&self) -> Vec<Parameter> {
+        vec![Parameter::new(self.0.clone())]
+    }
+
+    fn with_tensors(&self, tensors: Vec<Parameter>) -> Stream {
+        Stream(tensors[0].tensor())
+    }
+}
+
+impl Pixart {
+    /// Where the tokens of a picture of `[rows, columns]` patches lie, `[batch, 2, T, 2]`.
+    ///
+    /// Any picture spans the extent the model was trained on.
+    pub fn positions(&self, grid: [usize; 2], batch: usize, device: &Device) -> Tensor<4> {
+        let base = (self.config.sample_size / self.config.patch) as f64;
+        let scale = grid.map(|size| base / size as f64 / self.config.interpolation_scale);
+        nn::grid_positions(grid, scale, batch, device)
+    }
+
+    fn check(&self, inputs: &Inputs) -> Result<()> {
+        let video = &inputs.video;
+        let wrong = |what, got: String, want: String| Err(Error::Shape { what, got, want });
+        let [_, _, width] = video.tokens.dims();
+        let channels = self.config.in_channels * self.config.patch * self.config.patch;
+        if width != channels {
+            let want = format!("the transformer takes {channels} values per token");
+            return wrong("the width of a token", width.to_string(), want);
+        }
+        let [_, _, caption] = video.context.tokens.dims();
+        if caption != self.config.caption_width {
+            let want = format!("caption_channels is {}", self.config.caption_width);
+            return wrong("the width of the text embedding", caption.to_string(), want);
+        }
+        if self.config.sees_frame && video.frame.is_none() {
+            let want = "this transformer is conditioned on the picture's size".to_owned();
+            return wrong("the frame", "missing".to_owned(), want);
+        }
+        Ok(())
+    }
+}
+
+impl Dit for Pixart {
+    type Shared = Shared;
+    type Stream = Stream;
+
+    fn depth(&self) -> usize {
+        self.config.depth
+    }
+
+    fn declare(&self, weights: &Weights<'_>) -> Result<()> {
+        Conditions::new(&weights.at("adaln_single"), &self.config)?;
+        CaptionProjection::new(&weights.at("caption_projection"), &self.config)?;
+        self.patch_projection(weights)?;
+        for index in 0..self.config.depth {
+            self.build(index, weights)?;
+        }
+        Head::new(weights, &self.config).map(drop)
+    }
+
+    fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
+        self.check(inputs)?;
+        let video = &inputs.video;
+        let conditions = Conditions::new(&weights.at("adaln_single"), &self.config)?;
+        let (embedded, modulation) = conditions.apply(&video.levels, video.frame.as_ref());
+        let projection = CaptionProjection::new(&weights.at("caption_projection"), &self.config)?;
+        let text_mask = video.context.mask.as_ref().map(|mask| {
+            let [batch, length] = mask.dims();
+            ((mask.clone() - 1.0) * 10_000.0).reshape([batch, 1, 1, length])
+        });
+        Ok(Shared {
+            modulation,
+            embedded,
+            text: projection.apply(video.context.tokens.clone()),
+            text_mask,
+            index: video.levels.index.clone(),
+        })
+    }
+
+    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
+        let tokens = self.patch_projection(weights)?.apply(inputs.video.tokens.clone());
+        // Columns come first, as in the reference.
+        let width = self.config.width();
+        let mut positions = nn::position_embedding(&inputs.video.positions, &[1, 0], width);
+        if tokens.device().is_autodiff() {
+            positions = Tensor::from_inner(positions);
+        }
+        Ok(Stream(tokens + positions))
+    }
+
+    fn block(
+        &self,
+        index: usize,
+        weights: &Weights<'_>,
+        stream: Stream,
+        shared: &Shared,
+        attention: &mut dyn Attention,
+    ) -> Result<Stream> {
+        self.build(index, weights)?.apply(stream.0, shared, attention).map(Stream)
+    }
+
+    fn head(&self, weights: &Weights<'_>, stream: Stream, shared: &Shared) -> Result<Prediction> {
+        let video = Head::new(weights, &self.config)?.apply(stream.0, shared);
+        Ok(Prediction { video, audio: None })
+    }
+}
+
+impl Pixart {
+    fn build(&self, index: usize, weights: &Weights<'_>) -> Result<Block> {
+        Block::new(index, &weights.at(format!("transformer_blocks.{index}")), &self.config)
+    }
+
+    fn patch_projection(&self, weights: &Weights<'_>) -> Result<nn::Linear> {
+        let PixartConfig { in_channels, patch, .. } = self.config;
+        weights
+            .patch_projection("pos_embed.proj", &[self.config.width(), in_channels, patch, patch])
+    }
+}

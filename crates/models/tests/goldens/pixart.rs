@@ -1,0 +1,245 @@
+//! PixArt-alpha: block, whole transformer, gradients; and the laws of block-wise backward.
+
+use burn::tensor::{Device, Tensor};
+use models::dit::pixart::{Pixart, PixartConfig, Shared, Stream};
+use nn::{Context, Dit, Frame, Inputs, Levels, Modality, Plain, Prediction, Store, Weights};
+
+use crate::reader::{Golden, check, check_norm, values};
+
+const CASES: [&str; 2] = ["plain", "conditions"];
+
+struct Case {
+    name: &'static str,
+    golden: Golden,
+    model: Pixart,
+    weights: Store,
+}
+
+impl Case {
+    fn open(name: &'static str) -> Case {
+        let golden = Golden::open("pixart_transformer");
+        let config = PixartConfig::from_json(&golden.config()[name].to_string()).unwrap();
+        let weights = golden.store(&format!("{name}.weights"));
+        Case { name, golden, model: Pixart { config }, weights }
+    }
+
+    fn tensor<const D: usize>(&self, key: &str) -> Tensor<D> {
+        self.golden.tensor(&format!("{}.{key}", self.name))
+    }
+
+    fn tokens(&self, key: &str) -> Tensor<3> {
+        let patch = self.model.config.patch;
+        nn::patchify(self.tensor::<4>(key).unsqueeze_dim::<5>(2), [1, patch, patch])
+    }
+
+    fn grid(&self) -> [usize; 2] {
+        let [_, _, height, width] = self.tensor::<4>("inputs.hidden_states").dims();
+        [height, width].map(|side| side / self.model.config.patch)
+    }
+
+    fn inputs(&self) -> Inputs {
+        let key = |name: &str| format!("{}.inputs.{name}", self.name);
+        let timestep = self.golden.integers::<1>(&key("timestep")).float();
+        let frame = self.golden.has(&key("resolution")).then(|| Frame {
+            resolution: self.tensor("inputs.resolution"),
+            aspect_ratio: self.tensor("inputs.aspect_ratio"),
+        });
+        let video = Modality {
+            tokens: self.tokens("inputs.hidden_states"),
+            levels: Levels::per_sample(timestep.clone()),
+            sigma: timestep,
+            positions: self.model.positions(self.grid(), 3, &Device::flex()),
+            context: Context {
+                tokens: self.tensor("inputs.encoder_hidden_states"),
+                mask: Some(self.golden.integers::<2>(&key("encoder_attention_mask")).float()),
+            },
+            frame,
+            enabled: true,
+        };
+        Inputs { video, audio: None }
+    }
+
+    /// Sum of the prediction times the golden's cotangent.
+    fn loss(&self) -> impl Fn(&Prediction) -> Tensor<1> + use<> {
+        let cotangent = self.tokens("cotangent");
+        move |prediction| {
+            kernels::sum(prediction.video.clone() * Tensor::from_inner(cotangent.clone()))
+        }
+    }
+}
+
+#[test]
+fn the_store_and_the_model_agree() {
+    for name in CASES {
+        let case = Case::open(name);
+        case.weights.agree(&[], |weights| case.model.declare(weights)).unwrap();
+    }
+}
+
+#[test]
+fn one_block_equals_diffusers() {
+    for name in CASES {
+        let case = Case::open(name);
+        let index = case.golden.config()[name]["block"].as_u64().unwrap() as usize;
+        let at = |key: &str| format!("block.{index}.{key}");
+        let modulation = case.tensor::<2>(&at("timestep"));
+        let [batch, wide] = modulation.dims();
+        let bias = case.tensor::<3>(&at("encoder_attention_bias"));
+        let length = bias.dims()[2];
+        let shared = Shared {
+            modulation: modulation.reshape([batch, 1, wide]),
+            embedded: Tensor::zeros([batch, 1, wide / 6], &Device::flex()),
+            text: case.tensor(&at("encoder_hidden_states")),
+            text_mask: Some(bias.reshape([batch, 1, 1, length])),
+            index: None,
+        };
+        let stream = Stream(case.tensor(&at("hidden_states")));
+        let weights = Weights::new(&case.weights);
+        let out = case.model.block(index, &weights, stream, &shared, &mut Plain).unwrap();
+        check(&format!("{name}: block {index}"), &out.0, &case.tensor(&at("output")), 1e-5);
+    }
+}
+
+#[test]
+fn the_transformer_equals_diffusers() {
+    for name in CASES {
+        let case = Case::open(name);
+        let weights = Weights::new(&case.weights);
+        let prediction = nn::forward(&case.model, &weights, &case.inputs(), &mut Plain).unwrap();
+        check(name, &prediction.video, &case.tokens("output"), 1e-5);
+    }
+}
+
+#[test]
+fn gradients_equal_pytorch() {
+    for name in CASES {
+        let case = Case::open(name);
+        let loss = case.loss();
+        let found = nn::backward(
+            &case.model,
+            &case.weights,
+            &|_| true,
+            &case.inputs(),
+            (&mut Plain, &loss),
+        )
+        .unwrap();
+        let tokens = found.tokens.expect("the tokens have a gradient");
+        check_norm(&format!("{name}: tokens"), &tokens, &case.tokens("input_gradient"), 1e-4);
+        let want = case.golden.store(&format!("{name}.gradients"));
+        assert_eq!(found.parameters.len(), want.iter().count(), "{name}: parameters");
+        for (parameter, gradient) in &found.parameters {
+            let golden = want.get(parameter).expect("a gradient of that name").values.clone();
+            // Softmax cannot see the bias of keys: its gradient is rounding only, on both sides.
+            let scale = match parameter.strip_suffix("to_k.bias") {
+                Some(layer) => want.get(&format!("{layer}to_q.bias")).unwrap().values.clone(),
+                None => golden.clone(),
+            };
+            let off = norm(&(gradient.clone() - golden)) / norm(&scale);
+            assert!(off < 1e-4, "{name}: {parameter} is off by {off:.2e}");
+        }
+    }
+}
+
+/// The law: going back block by block is going back through the whole graph, to the bit.
+#[test]
+fn blockwise_backward_equals_the_whole_graph() {
+    for name in CASES {
+        let case = Case::open(name);
+        let (inputs, loss) = (case.inputs(), case.loss());
+        let run = |f: fn(
+            &Pixart,
+            &dyn nn::Provider,
+            &dyn Fn(&str) -> bool,
+            &Inputs,
+            (&mut dyn nn::Attention, &dyn Fn(&Prediction) -> Tensor<1>),
+        ) -> nn::Result<nn::Backward>| {
+            f(&case.model, &case.weights, &|_| true, &inputs, (&mut Plain, &loss)).unwrap()
+        };
+        let (blockwise, whole) = (run(nn::backward::<Pixart>), run(nn::backward_whole::<Pixart>));
+        for must in [
+            "adaln_single.emb.timestep_embedder.linear_1.weight",
+            "caption_projection.linear_2.bias",
+        ] {
+            assert!(blockwise.parameters.contains_key(must), "{must} has a gradient");
+        }
+        assert_eq!(blockwise.parameters.len(), whole.parameters.len());
+        for (parameter, gradient) in &whole.parameters {
+            assert_eq!(
+                values(&blockwise.parameters[parameter]),
+                values(gradient),
+                "{name}: {parameter}"
+            );
+        }
+        assert_eq!(
+            values(&blockwise.tokens.unwrap()),
+            values(&whole.tokens.unwrap()),
+            "{name}: tokens"
+        );
+    }
+}
+
+/// A frozen parameter gets no gradient, and the others do not change.
+#[test]
+fn frozen_parameters_get_no_gradient() {
+    let case = Case::open("plain");
+    let (inputs, loss) = (case.inputs(), case.loss());
+    let trainable = |name: &str| name.contains("attn1");
+    let some =
+        nn::backward(&case.model, &case.weights, &trainable, &inputs, (&mut Plain, &loss)).unwrap();
+    let all =
+        nn::backward(&case.model, &case.weights, &|_| true, &inputs, (&mut Plain, &loss)).unwrap();
+    assert!(!some.parameters.is_empty() && some.parameters.keys().all(|name| trainable(name)));
+    for (name, gradient) in &some.parameters {
+        assert_eq!(values(gradient), values(&all.parameters[name]), "{name}");
+    }
+}
+
+/// Rows do not see each other: a batch equals its samples, and any tokens equal themselves.
+#[test]
+fn a_batch_equals_its_samples() {
+    let case = Case::open("conditions");
+    let weights = Weights::new(&case.weights);
+    let inputs = case.inputs();
+    let whole = nn::forward(&case.model, &weights, &inputs, &mut Plain).unwrap().video;
+    for sample in 0..3 {
+        let rows = sample..sample + 1;
+        let video = &inputs.video;
+        let sigma = video.sigma.clone().slice([rows.clone()]);
+        let alone = Inputs {
+            video: Modality {
+                tokens: video.tokens.clone().slice([rows.clone()]),
+                levels: Levels::per_sample(sigma.clone()),
+                sigma,
+                positions: video.positions.clone().slice([rows.clone()]),
+                context: Context {
+                    tokens: video.context.tokens.clone().slice([rows.clone()]),
+                    mask: video.context.mask.clone().map(|mask| mask.slice([rows.clone()])),
+                },
+                frame: video.frame.clone().map(|frame| Frame {
+                    resolution: frame.resolution.slice([rows.clone()]),
+                    aspect_ratio: frame.aspect_ratio.slice([rows.clone()]),
+                }),
+                enabled: true,
+            },
+            audio: None,
+        };
+        let alone = nn::forward(&case.model, &weights, &alone, &mut Plain).unwrap().video;
+        assert_eq!(values(&alone), values(&whole.clone().slice([rows])), "sample {sample}");
+    }
+}
+
+#[test]
+fn the_older_config_is_the_same_model() {
+    for folder in ["pixart-tiny", "pixart-tiny-conditions"] {
+        let read =
+            |path: String| std::fs::read_to_string(crate::reader::folder().join(path)).unwrap();
+        let today =
+            PixartConfig::from_json(&read(format!("{folder}/transformer/config.json"))).unwrap();
+        let older = read(format!("configs/{folder}.legacy_transformer.json"));
+        assert_eq!(PixartConfig::from_json(&older).unwrap(), today);
+    }
+}
+
+fn norm(tensor: &Tensor<1>) -> f64 {
+    values(tensor).into_iter().map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt()
+}

@@ -1,0 +1,218 @@
+//! `moviola generate`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use engine::{Answer, CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Sizing};
+use nn::Precision;
+
+use crate::bars::Bars;
+use crate::{device, output};
+
+/// Make pictures from captions.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// A diffusers folder, or a hub id `org/name[@revision]`
+    #[arg(long, value_name = "DIR|ORG/NAME")]
+    model: String,
+    /// What to make; repeat it for several pictures
+    #[arg(long, value_name = "TEXT")]
+    prompt: Vec<String>,
+    /// A file with one prompt per line
+    #[arg(long, value_name = "FILE")]
+    prompts: Option<PathBuf>,
+    /// What not to make
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    negative: String,
+    /// Denoising steps
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    steps: usize,
+    /// Guidance scale; at 1 and below the negative prompt plays no part
+    #[arg(long, value_name = "G", default_value_t = 4.5)]
+    guidance: f64,
+    /// Height in pixels [default: the model's]
+    #[arg(long, value_name = "H")]
+    height: Option<usize>,
+    /// Width in pixels [default: the model's]
+    #[arg(long, value_name = "W")]
+    width: Option<usize>,
+    /// Seed of all noise
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Pictures per prompt
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    count: usize,
+    /// f32: weights as they are stored; bf16: half the bytes. Sums are f32 in both
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    dtype: Dtype,
+    /// Where to compute
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Keep one component in memory at a time
+    #[arg(long)]
+    offload: bool,
+    /// Initial latents: a safetensors file with key `noise`
+    #[arg(long, value_name = "FILE")]
+    noise: Option<PathBuf>,
+    /// Write the final latents under key `latents`
+    #[arg(long, value_name = "FILE")]
+    save_latents: Option<PathBuf>,
+    /// Embedded text instead of prompts: `prompt_embeds`, `negative_prompt_embeds` and their
+    /// `..._attention_mask`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompts"])]
+    prompt_embeds: Option<PathBuf>,
+    /// Text tokens at the most [default: 120]
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
+    /// Noise that DDIM puts back, 0 to 1
+    #[arg(long)]
+    eta: Option<f64>,
+    /// Generate at the nearest size of the training, then resize
+    #[arg(long)]
+    resolution_binning: bool,
+    /// Rid captions of addresses, markup and the like
+    #[arg(long)]
+    clean_caption: bool,
+    /// Decode in overlapping tiles: less memory, slightly different pixels
+    #[arg(long)]
+    tile_vae: bool,
+    /// Where the picture goes; several are numbered
+    #[arg(long, value_name = "FILE.png")]
+    output: PathBuf,
+}
+
+const EXAMPLES: &str = "Examples:
+  moviola generate --model goldens/pixart-tiny --prompt 'a red fox in the snow' --output fox.png
+  moviola generate --model PixArt-alpha/PixArt-XL-2-512x512 --prompt 'a lighthouse' --steps 14 \\
+      --dtype bf16 --seed 7 --count 4 --output lighthouse.png";
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dtype {
+    F32,
+    Bf16,
+}
+
+/// Checks everything, then works, then writes.
+///
+/// # Errors
+/// Something is wrong with the request, the model or the output; nothing was written then.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let device = device::parse(&arguments.device)?;
+    let request = arguments.request()?;
+    let pictures = match &request.prompt_embeds {
+        // How many there are is in the file; the numbered form is checked alike.
+        Some(_) => request.count,
+        None => request.prompts.len() * request.count,
+    };
+    output::Output::new(&arguments.output, pictures)?;
+    if let Some(path) = &arguments.save_latents {
+        output::writable(path)?;
+    }
+    let threads = match arguments.threads {
+        Some(0) => return Err(Error::Request("--threads is 0; give 1 or more".to_owned())),
+        Some(threads) => threads,
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global()
+        .map_err(|err| Error::Request(format!("cannot start {threads} threads: {err}")))?;
+
+    let precision = match arguments.dtype {
+        Dtype::F32 => Precision::Stored,
+        Dtype::Bf16 => Precision::Bf16,
+    };
+    let residency = if arguments.offload { Residency::OneAtATime } else { Residency::Kept };
+    let model = engine::locate(&arguments.model)?;
+    let mut pipeline = Pipeline::open(&model, precision, residency, &device)?;
+    let mut bars = Bars::default();
+    let answer = pipeline.run(&request, &mut bars)?;
+    bars.finish();
+    arguments.write(&request, answer)
+}
+
+impl Arguments {
+    fn request(&self) -> Result<Request> {
+        let mut prompts = self.prompt.clone();
+        if let Some(path) = &self.prompts {
+            prompts.extend(lines(path)?);
+        }
+        if prompts.is_empty() && self.prompt_embeds.is_none() {
+            return Err(Error::Request(
+                "there is no prompt; give --prompt, --prompts or --prompt-embeds".to_owned(),
+            ));
+        }
+        Ok(Request {
+            prompts,
+            negative: self.negative.clone(),
+            steps: self.steps,
+            guidance: self.guidance,
+            height: self.height,
+            width: self.width,
+            seed: self.seed,
+            count: self.count,
+            max_tokens: self.max_tokens,
+            eta: self.eta,
+            noise: self.noise.clone(),
+            prompt_embeds: self.prompt_embeds.clone(),
+            clean_caption: if self.clean_caption { CaptionStyle::Cleaned } else { CaptionStyle::Plain },
+            sizing: if self.resolution_binning { Sizing::Binned } else { Sizing::Exact },
+            decoding: if self.tile_vae { Decoding::Tiled } else { Decoding::Whole },
+        })
+    }
+
+    #[expect(clippy::print_stdout, reason = "where the pictures are is what the user wants to know")]
+    fn write(&self, request: &Request, answer: Answer) -> Result<()> {
+        let output = output::Output::new(&self.output, answer.pictures.len())?;
+        if let Some(path) = &self.save_latents {
+            output::write(path, &engine::one_tensor_file("latents", answer.latents)?)?;
+        }
+        for (index, picture) in answer.pictures.iter().enumerate() {
+            let path = output.picture(index);
+            output::write(&path, &picture.png()?)?;
+            let record = self.record(request, index, picture.size());
+            let text = serde_json::to_string_pretty(&record).expect("a record is plain JSON");
+            output::write(&path.with_extension("json"), text.as_bytes())?;
+            println!("{}", path.display());
+        }
+        Ok(())
+    }
+
+    /// Everything needed to make picture `index` again.
+    fn record(&self, request: &Request, index: usize, [height, width]: [usize; 2]) -> serde_json::Value {
+        serde_json::json!({
+            "moviola": env!("CARGO_PKG_VERSION"),
+            "command": "generate",
+            "model": self.model,
+            "prompt": request.prompts.get(index / request.count),
+            "negative": request.negative,
+            "prompt_embeds": request.prompt_embeds,
+            "steps": request.steps,
+            "guidance": request.guidance,
+            "height": height,
+            "width": width,
+            "seed": request.seed,
+            "sample": index,
+            "noise": request.noise,
+            "dtype": format!("{:?}", self.dtype).to_lowercase(),
+            "device": self.device,
+            "max_tokens": request.max_tokens,
+            "eta": request.eta,
+            "resolution_binning": self.resolution_binning,
+            "clean_caption": self.clean_caption,
+            "tile_vae": self.tile_vae,
+        })
+    }
+}
+
+/// The lines of a file that are not empty.
+fn lines(path: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(path)
+        .map_err(|source| Error::File { verb: "read", path: path.to_owned(), source })?;
+    Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+}

@@ -1,0 +1,75 @@
+//! What a model is given and what it answers.
+
+use burn::tensor::{Int, Tensor};
+
+/// Everything one forward pass sees.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// The picture or video.
+    pub video: Modality,
+    /// The sound, for families that have it.
+    pub audio: Option<Modality>,
+}
+
+/// One stream of tokens with what conditions it. Any subset of tokens is a legal input.
+#[derive(Clone, Debug)]
+pub struct Modality {
+    /// Noisy latents as tokens, `[B, T, C]`.
+    pub tokens: Tensor<3>,
+    /// The noise levels.
+    pub levels: Levels,
+    /// One noise level per sample, `[B]`, for what is conditioned as a whole.
+    pub sigma: Tensor<1>,
+    /// Where each token begins and ends on each axis, `[B, axes, T, 2]`, in the family's own units.
+    pub positions: Tensor<4>,
+    /// What it is about.
+    pub context: Context,
+    /// The size of the whole picture, for families that are told it.
+    pub frame: Option<Frame>,
+    /// Whether this stream takes part at all.
+    pub enabled: bool,
+}
+
+/// Noise levels as the network's timesteps: few distinct ones, and which of them each token has.
+#[derive(Clone, Debug)]
+pub struct Levels {
+    /// `[B, K]`.
+    pub distinct: Tensor<2>,
+    /// `[B, T]`; `None` where every sample has one level.
+    pub index: Option<Tensor<2, Int>>,
+}
+
+impl Levels {
+    /// One level per sample, `[B]`.
+    pub fn per_sample(levels: Tensor<1>) -> Levels {
+        let [batch] = levels.dims();
+        Levels { distinct: levels.reshape([batch, 1]), index: None }
+    }
+}
+
+/// Embedded text (or other tokens to look at).
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// `[B, L, D]`.
+    pub tokens: Tensor<3>,
+    /// `[B, L]`, 1 where a token counts and 0 where it is padding.
+    pub mask: Option<Tensor<2>>,
+}
+
+/// The size of the whole picture in pixels and its proportion.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// Height and width, `[B, 2]`.
+    pub resolution: Tensor<2>,
+    /// Height over width, `[B, 1]`.
+    pub aspect_ratio: Tensor<2>,
+}
+
+/// What a model answers, token by token.
+#[derive(Clone, Debug)]
+pub struct Prediction {
+    /// `[B, T, C']`.
+    pub video: Tensor<3>,
+    /// `[B, T, C']`.
+    pub audio: Option<Tensor<3>>,
+}

@@ -1,0 +1,118 @@
+//! Parametrised layers, as handles on their tensors.
+
+use burn::tensor::{DType, Int, Tensor};
+use kernels::{Activation, Convolution, Modulation};
+
+/// A linear layer; what is behind it may be dense, sharded or adapted.
+pub struct Linear(Box<dyn Project>);
+
+/// The map behind a [`Linear`].
+pub trait Project {
+    /// `activation(x W^T + b)` of `[rows, inputs]`.
+    fn project(&self, x: Tensor<2>, activation: Activation) -> Tensor<2>;
+}
+
+impl Linear {
+    /// A layer with its whole matrix `[outputs, inputs]`.
+    pub fn dense(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Linear {
+        Linear(Box::new(Dense { weight, bias }))
+    }
+
+    /// A layer with a map of the caller's.
+    pub fn of(project: impl Project + 'static) -> Linear {
+        Linear(Box::new(project))
+    }
+
+    /// `[.., inputs]` to `[.., outputs]`.
+    pub fn apply<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        self.apply_with(x, Activation::Identity)
+    }
+
+    /// The same followed by an activation, fused where that is possible.
+    pub fn apply_with<const D: usize>(&self, x: Tensor<D>, activation: Activation) -> Tensor<D> {
+        let mut dims = x.dims();
+        let inputs = dims[D - 1];
+        let rows = dims[..D - 1].iter().product::<usize>();
+        let out = self.0.project(x.reshape([rows, inputs]), activation);
+        dims[D - 1] = out.dims()[1];
+        out.reshape(dims)
+    }
+}
+
+struct Dense {
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+}
+
+impl Project for Dense {
+    fn project(&self, x: Tensor<2>, activation: Activation) -> Tensor<2> {
+        kernels::linear(x, self.weight.clone(), self.bias.clone(), activation)
+    }
+}
+
+/// A 2-D convolution over channels-last images.
+pub struct Convolution2d {
+    /// `[outputs, inputs, kernel, kernel]`.
+    pub weight: Tensor<4>,
+    /// `[outputs]`.
+    pub bias: Tensor<1>,
+}
+
+impl Convolution2d {
+    /// `[B, H, W, inputs]` to `[B, H', W', outputs]`.
+    pub fn apply(&self, x: Tensor<4>, convolution: &Convolution) -> Tensor<4> {
+        let bias = Some(self.bias.clone());
+        kernels::conv2d(x, self.weight.clone(), bias, convolution, Activation::Identity)
+    }
+}
+
+/// Layer norm over the last dim.
+pub struct LayerNorm {
+    /// Weight and bias, if it has them.
+    pub affine: Option<(Tensor<1>, Tensor<1>)>,
+    /// Added to the variance.
+    pub epsilon: f32,
+}
+
+impl LayerNorm {
+    /// A norm without parameters.
+    pub fn plain(epsilon: f32) -> LayerNorm {
+        LayerNorm { affine: None, epsilon }
+    }
+
+    /// `[B, T, D]`, normalised, then scaled and shifted if modulated.
+    pub fn apply(&self, x: Tensor<3>, modulation: Option<&Modulation>) -> Tensor<3> {
+        kernels::layer_norm(x, self.affine.clone(), modulation, self.epsilon)
+    }
+}
+
+/// RMS norm over the last dim.
+pub struct RmsNorm {
+    /// `[D]`.
+    pub weight: Tensor<1>,
+    /// Added to the mean square.
+    pub epsilon: f32,
+}
+
+impl RmsNorm {
+    /// `[.., D]`, normalised.
+    pub fn apply<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        kernels::rms_norm(x, Some(self.weight.clone()), self.epsilon)
+    }
+}
+
+/// Rows of a table by index.
+pub struct Embedding {
+    /// `[rows, width]`.
+    pub table: Tensor<2>,
+}
+
+impl Embedding {
+    /// `[B, T]` indices to `[B, T, width]` in f32.
+    pub fn apply(&self, index: Tensor<2, Int>) -> Tensor<3> {
+        let [batch, tokens] = index.dims();
+        let width = self.table.dims()[1];
+        let rows = self.table.clone().select(0, index.reshape([batch * tokens]));
+        rows.cast(DType::F32).reshape([batch, tokens, width])
+    }
+}

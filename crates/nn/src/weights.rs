@@ -1,0 +1,271 @@
+//! The first seam: how parameters come to be.
+//!
+//! A model asks a [`Weights`] cursor for layers by name and cannot tell where they come from: a
+//! mapped checkpoint, random numbers, a graph that wants their gradients, a shard. Layers are
+//! handles, so a block can be built just before it runs and dropped after.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use burn::tensor::{DType, Tensor};
+
+use crate::error::{Error, Result, most_similar};
+use crate::layers::{Convolution2d, Embedding, LayerNorm, Linear, RmsNorm};
+use crate::store::{Parameter, Store};
+
+/// Where parameters come from. This is what a layout or a training method implements.
+pub trait Provider {
+    /// The values of parameter `name`, flat, which the model wants in `shape`.
+    ///
+    /// # Errors
+    /// The parameter is missing or has another shape.
+    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>>;
+
+    /// Whether there is such a parameter.
+    fn has(&self, name: &str) -> bool;
+
+    /// A linear layer; a layout that spreads its rows or columns overrides this.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Linear> {
+        let weight = self.values(&format!("{name}.weight"), &[outputs, inputs])?;
+        let bias = match bias {
+            Bias::With => Some(self.values(&format!("{name}.bias"), &[outputs])?),
+            Bias::Without => None,
+        };
+        Ok(Linear::dense(weight.reshape([outputs, inputs]), bias))
+    }
+}
+
+/// Whether a layer adds a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bias {
+    /// It does.
+    With,
+    /// It does not.
+    Without,
+}
+
+/// A cursor over a [`Provider`]: hands out layers below a prefix.
+#[derive(Clone)]
+pub struct Weights<'a> {
+    provider: &'a dyn Provider,
+    prefix: String,
+}
+
+impl<'a> Weights<'a> {
+    /// The root.
+    pub fn new(provider: &'a dyn Provider) -> Weights<'a> {
+        Weights { provider, prefix: String::new() }
+    }
+
+    /// The cursor below `name`.
+    pub fn at(&self, name: impl std::fmt::Display) -> Weights<'a> {
+        Weights { provider: self.provider, prefix: self.name(name) }
+    }
+
+    fn name(&self, name: impl std::fmt::Display) -> String {
+        match self.prefix.as_str() {
+            "" => name.to_string(),
+            prefix => format!("{prefix}.{name}"),
+        }
+    }
+
+    /// Whether parameter `name` exists here.
+    pub fn has(&self, name: &str) -> bool {
+        self.provider.has(&self.name(name))
+    }
+
+    /// `x W^T + b`, `W` being `[outputs, inputs]`.
+    ///
+    /// # Errors
+    /// A parameter is missing or misshapen.
+    pub fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
+        self.provider.linear(&self.name(name), inputs, outputs, Bias::With)
+    }
+
+    /// `x W^T`.
+    ///
+    /// # Errors
+    /// A parameter is missing or misshapen.
+    pub fn linear_without_bias(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
+        self.provider.linear(&self.name(name), inputs, outputs, Bias::Without)
+    }
+
+    /// A convolution that is a matrix: kernel and stride equal, over a patch given as one row.
+    ///
+    /// `shape` is `[outputs, inputs, ..kernel]` as the checkpoint has it; the row holds the patch in
+    /// the order (input channel, ..kernel).
+    ///
+    /// # Errors
+    /// A parameter is missing or misshapen.
+    pub fn patch_projection(&self, name: &str, shape: &[usize]) -> Result<Linear> {
+        let name = self.name(name);
+        let outputs = shape[0];
+        let inputs = shape[1..].iter().product();
+        let weight = self.provider.values(&format!("{name}.weight"), shape)?;
+        let bias = self.provider.values(&format!("{name}.bias"), &[outputs])?;
+        Ok(Linear::dense(weight.reshape([outputs, inputs]), Some(bias)))
+    }
+
+    /// A 2-D convolution `[outputs, inputs, kernel, kernel]` with bias.
+    ///
+    /// # Errors
+    /// A parameter is missing or misshapen.
+    pub fn convolution(
+        &self,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        kernel: usize,
+    ) -> Result<Convolution2d> {
+        let at = self.at(name);
+        let weight = at.stored("weight", [outputs, inputs, kernel, kernel])?;
+        Ok(Convolution2d { weight, bias: at.table("bias", [outputs])? })
+    }
+
+    /// Layer norm with weight and bias.
+    ///
+    /// # Errors
+    /// A parameter is missing or misshapen.
+    pub fn layer_norm(&self, name: &str, width: usize, epsilon: f32) -> Result<LayerNorm> {
+        let at = self.at(name);
+        let affine = (at.table("weight", [width])?, at.table("bias", [width])?);
+        Ok(LayerNorm { affine: Some(affine), epsilon })
+    }
+
+    /// RMS norm with weight.
+    ///
+    /// # Errors
+    /// A parameter is missing or misshapen.
+    pub fn rms_norm(&self, name: &str, width: usize, epsilon: f32) -> Result<RmsNorm> {
+        Ok(RmsNorm { weight: self.at(name).table("weight", [width])?, epsilon })
+    }
+
+    /// Rows of a table by index.
+    ///
+    /// # Errors
+    /// The table is missing or misshapen.
+    pub fn embedding(&self, name: &str, rows: usize, width: usize) -> Result<Embedding> {
+        Ok(Embedding { table: self.at(name).stored("weight", [rows, width])? })
+    }
+
+    /// A bare tensor in f32, for what is added or multiplied rather than projected with.
+    ///
+    /// # Errors
+    /// It is missing or misshapen.
+    pub fn table<const D: usize>(&self, name: &str, shape: [usize; D]) -> Result<Tensor<D>> {
+        Ok(self.stored(name, shape)?.cast(DType::F32))
+    }
+
+    /// A bare tensor in the type it is stored in.
+    ///
+    /// # Errors
+    /// It is missing or misshapen.
+    pub fn stored<const D: usize>(&self, name: &str, shape: [usize; D]) -> Result<Tensor<D>> {
+        Ok(self.provider.values(&self.name(name), &shape)?.reshape(shape))
+    }
+}
+
+impl Provider for Store {
+    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
+        let parameter = self.get(name).ok_or_else(|| Error::Missing {
+            name: name.to_owned(),
+            origin: self.origin().to_owned(),
+            near: most_similar(name, self.iter().map(|(name, _)| name)),
+        })?;
+        if parameter.shape != shape {
+            return Err(Error::Misshapen {
+                name: name.to_owned(),
+                origin: self.origin().to_owned(),
+                got: parameter.shape.clone(),
+                want: shape.to_vec(),
+            });
+        }
+        Ok(parameter.values.clone())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+}
+
+/// A store that remembers what was asked of it.
+struct Watched<'a> {
+    store: &'a Store,
+    used: RefCell<BTreeSet<String>>,
+}
+
+impl Provider for Watched<'_> {
+    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
+        self.used.borrow_mut().insert(name.to_owned());
+        self.store.values(name, shape)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        Provider::has(self.store, name)
+    }
+}
+
+impl Store {
+    /// Checks that a model and this store agree: `declare` asks for every layer of the model once,
+    /// and whatever it does not ask for must not be here, except names that `ignored` accepts.
+    ///
+    /// # Errors
+    /// A parameter is missing, misshapen or unused.
+    pub fn agree(
+        &self,
+        ignored: &[&str],
+        declare: impl FnOnce(&Weights<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let watched = Watched { store: self, used: RefCell::new(BTreeSet::new()) };
+        declare(&Weights::new(&watched))?;
+        let used = watched.used.into_inner();
+        let unused: Vec<&str> = self
+            .iter()
+            .map(|(name, _)| name)
+            .filter(|name| !used.contains(*name) && !ignored.contains(name))
+            .collect();
+        match unused.first() {
+            None => Ok(()),
+            Some(name) => Err(Error::Unused {
+                name: (*name).to_owned(),
+                count: unused.len(),
+                origin: self.origin().to_owned(),
+                near: most_similar(name, used.iter().map(String::as_str)),
+            }),
+        }
+    }
+
+    /// The shape of every parameter a model declares, found by asking without a store.
+    ///
+    /// # Errors
+    /// Whatever `declare` reports.
+    pub fn declared(
+        declare: impl FnOnce(&Weights<'_>) -> Result<()>,
+        fill: impl Fn(&str, &[usize]) -> Tensor<1>,
+    ) -> Result<Store> {
+        let filling = Filling { fill, store: RefCell::new(Store::new("new parameters")) };
+        declare(&Weights::new(&filling))?;
+        Ok(filling.store.into_inner())
+    }
+}
+
+/// Makes every parameter as it is asked for: random initialisation through the same constructors.
+struct Filling<F> {
+    fill: F,
+    store: RefCell<Store>,
+}
+
+impl<F: Fn(&str, &[usize]) -> Tensor<1>> Provider for Filling<F> {
+    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
+        let values = (self.fill)(name, shape);
+        let parameter = Parameter { values: values.clone(), shape: shape.to_vec() };
+        self.store.borrow_mut().insert(name, parameter);
+        Ok(values)
+    }
+
+    fn has(&self, _: &str) -> bool {
+        true
+    }
+}

@@ -1,0 +1,23 @@
+//! Why a layout cannot run a model.
+
+/// The result of everything in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Each variant names its operands and says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Some ranks would have nothing to do.
+    #[error("cannot spread {tokens} tokens over {ranks} ranks; use at most {tokens} ranks")]
+    FewTokens {
+        /// The length of the sequence.
+        tokens: usize,
+        /// The size of the group.
+        ranks: usize,
+    },
+    /// The ranks could not exchange something.
+    #[error(transparent)]
+    Exchange(#[from] comm::Error),
+    /// The model could not run on this rank.
+    #[error(transparent)]
+    Model(#[from] nn::Error),
+}

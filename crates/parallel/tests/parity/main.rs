@@ -1,0 +1,33 @@
+//! The law of layouts: every layout gives the answer of one device.
+
+mod blockwise;
+mod masks;
+mod planted;
+mod refusals;
+mod ulysses;
+
+use comm::Group;
+use nn::{Attention, Plain, Weights};
+use parallel::{Ulysses, backward_sharded, forward_sharded};
+use testkit::parity::{Answer, Question, all, loss};
+use testkit::toy::Toy;
+
+/// Sums over ranks associate differently from sums over all tokens; this is what that may cost.
+const TOLERANCE: f64 = 1e-6;
+
+fn toy(batch: usize, tokens: usize) -> Question<Toy> {
+    let model = Toy::small();
+    Question { model, store: model.store(), inputs: model.inputs(batch, tokens) }
+}
+
+fn ulysses(question: &Question<Toy>, group: &Group) -> Answer {
+    sharded(question, group, &mut Ulysses { group: group.clone(), inner: Plain })
+}
+
+fn sharded(question: &Question<Toy>, group: &Group, attention: &mut dyn Attention) -> Answer {
+    let Question { model, store, inputs } = question;
+    let prediction = forward_sharded(model, &Weights::new(store), inputs, attention, group);
+    let passes: (&mut dyn Attention, &dyn Fn(&_) -> _) = (attention, &loss);
+    let backward = backward_sharded(model, store, &all, inputs, passes, group);
+    Answer { prediction: prediction.unwrap(), backward: backward.unwrap() }
+}

@@ -1,0 +1,135 @@
+//! The check sees what a layout can get wrong: each error here is planted, and must be found.
+
+use burn::tensor::Tensor;
+use comm::Group;
+use nn::{Attention, Plain, Qkv, Reach, Result, Site};
+use parallel::Ulysses;
+use testkit::parity::{Answer, Question, compare};
+use testkit::toy::Toy;
+
+use super::{TOLERANCE, sharded, toy, ulysses};
+
+/// Runs the toy with two ranks and returns what the check finds.
+fn found(run: impl Fn(&Question<Toy>, &Group) -> Answer + Sync) -> String {
+    compare(&toy(2, 13), 2, TOLERANCE, run).expect_err("a planted error was not found")
+}
+
+/// An attention that does `twist` to its inputs and `untwist` to its output.
+struct Twisted<A> {
+    inner: A,
+    twist: fn(Qkv) -> Qkv,
+    untwist: fn(Tensor<4>) -> Tensor<4>,
+}
+
+impl<A: Attention> Attention for Twisted<A> {
+    fn attend(
+        &mut self,
+        site: Site,
+        qkv: Qkv,
+        reach: Reach,
+        mask: Option<&Tensor<4>>,
+    ) -> Result<Tensor<4>> {
+        if reach != Reach::Own {
+            return self.inner.attend(site, qkv, reach, mask);
+        }
+        let out = self.inner.attend(site, (self.twist)(qkv), reach, mask)?;
+        Ok((self.untwist)(out))
+    }
+}
+
+fn twisted(
+    question: &Question<Toy>,
+    group: &Group,
+    (twist, untwist): (fn(Qkv) -> Qkv, fn(Tensor<4>) -> Tensor<4>),
+) -> Answer {
+    let inner = Ulysses { group: group.clone(), inner: Plain };
+    sharded(question, group, &mut Twisted { inner, twist, untwist })
+}
+
+fn same<T>(x: T) -> T {
+    x
+}
+
+/// Without an error planted, the same machinery passes.
+#[test]
+fn nothing_planted_is_nothing_found() {
+    let question = toy(2, 13);
+    compare(&question, 2, TOLERANCE, |question, group| twisted(question, group, (same, same)))
+        .unwrap();
+}
+
+#[test]
+fn heads_in_another_order() {
+    let found = found(|question, group| twisted(question, group, (same, |out| out.flip([2]))));
+    assert!(found.contains("the prediction"), "{found}");
+}
+
+#[test]
+fn keys_and_values_mixed_up() {
+    let swap = |Qkv { q, k, v }| Qkv { q, k: v, v: k };
+    let found = found(|question, group| twisted(question, group, (swap, same)));
+    assert!(found.contains("the prediction"), "{found}");
+}
+
+#[test]
+fn keys_of_the_own_shard_only() {
+    let found = found(|question, group| sharded(question, group, &mut Plain));
+    assert!(found.contains("the prediction"), "{found}");
+}
+
+#[test]
+fn shards_in_another_order() {
+    let found = found(|question, group| {
+        let mut answer = ulysses(question, group);
+        let video = answer.prediction.video;
+        let parts = video.split_with_sizes(vec![7, 6], 1).into_iter().rev().collect();
+        answer.prediction.video = Tensor::cat(parts, 1);
+        answer
+    });
+    assert!(found.contains("the prediction"), "{found}");
+}
+
+/// Ulysses whose backward pass keeps what it should exchange.
+struct Forgetful(Ulysses<Plain>);
+
+impl Attention for Forgetful {
+    fn attend(
+        &mut self,
+        site: Site,
+        qkv: Qkv,
+        reach: Reach,
+        mask: Option<&Tensor<4>>,
+    ) -> Result<Tensor<4>> {
+        if reach != Reach::Own {
+            return self.0.attend(site, qkv, reach, mask);
+        }
+        let Qkv { q, k, v } = qkv.clone();
+        let inner = Qkv { q: q.inner(), k: k.inner(), v: v.inner() };
+        let out = self.0.attend(site, inner, reach, mask)?;
+        // The gradient of attention among the own tokens, around the right output.
+        let own = Plain.attend(site, qkv, reach, mask)?;
+        Ok(kernels::linear_map(own, move |_| out.clone(), same))
+    }
+}
+
+#[test]
+fn an_adjoint_that_forgets_to_exchange() {
+    let found = found(|question, group| {
+        let inner = Ulysses { group: group.clone(), inner: Plain };
+        sharded(question, group, &mut Forgetful(inner))
+    });
+    assert!(found.contains("the gradient of the tokens"), "{found}");
+}
+
+/// Half the sum stands for the gradient of one rank of two.
+#[test]
+fn gradients_that_are_not_added_up_over_the_ranks() {
+    let found = found(|question, group| {
+        let mut answer = ulysses(question, group);
+        for gradient in answer.backward.parameters.values_mut() {
+            *gradient = gradient.clone() / 2.0;
+        }
+        answer
+    });
+    assert!(found.contains("the gradient of `blocks.0."), "{found}");
+}

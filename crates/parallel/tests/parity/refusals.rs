@@ -1,0 +1,88 @@
+//! What cannot be spread is refused by every rank, before anyone sends a message.
+
+use burn::tensor::Tensor;
+use comm::{Group, on_ranks};
+use nn::{Attention, Plain, Qkv, Reach, Site, Weights};
+use parallel::{Ulysses, forward_sharded};
+use testkit::numbers::tensor;
+
+use super::toy;
+
+const SITE: Site = Site { layer: 2, name: "own" };
+
+fn refused(group: &Group, reach: Reach) -> String {
+    let mut attention = Ulysses { group: group.clone(), inner: Plain };
+    let x: Tensor<4> = tensor("x", [1, 6, 4, 3]);
+    let qkv = Qkv { q: x.clone(), k: x.clone(), v: x };
+    attention.attend(SITE, qkv, reach, None).unwrap_err().to_string()
+}
+
+/// That the group still works afterwards shows that no message was under way.
+fn is_intact(group: &Group) {
+    group.all_reduce(tensor("after", [2])).unwrap();
+}
+
+#[test]
+fn heads_that_do_not_divide_are_refused_by_every_rank() {
+    for ranks in [3, 8] {
+        let errors = on_ranks(ranks, |group| {
+            let question = toy(1, 9);
+            let mut attention = Ulysses { group: group.clone(), inner: Plain };
+            let weights = Weights::new(&question.store);
+            let inputs = &question.inputs;
+            let result = forward_sharded(&question.model, &weights, inputs, &mut attention, &group);
+            is_intact(&group);
+            result.unwrap_err().to_string()
+        });
+        let expected = format!(
+            "Ulysses cannot serve `own` of block 0: 4 heads cannot be shared evenly by {ranks} \
+             ranks; use a number of ranks that divides 4"
+        );
+        assert_eq!(errors, vec![expected; ranks]);
+    }
+}
+
+#[test]
+fn fewer_tokens_than_ranks_are_refused_by_every_rank() {
+    let errors = on_ranks(4, |group| {
+        let error = parallel::shard(&toy(1, 3).inputs, &group).unwrap_err();
+        is_intact(&group);
+        error.to_string()
+    });
+    assert_eq!(errors, ["cannot spread 3 tokens over 4 ranks; use at most 3 ranks"; 4]);
+}
+
+#[test]
+fn reaches_it_does_not_serve_are_named() {
+    for (reach, expected) in [
+        (Reach::Joint { text: 2 }, "it has no joint attention with text yet"),
+        (Reach::Within { axis: 1 }, "tokens that share axis 1 may be on different ranks"),
+    ] {
+        let errors = on_ranks(2, |group| {
+            let error = refused(&group, reach);
+            is_intact(&group);
+            error
+        });
+        let expected = format!("Ulysses cannot serve `own` of block 2: {expected}");
+        assert_eq!(errors, [expected.clone(), expected]);
+    }
+}
+
+/// A model that fails on one rank only ends the others with an error that names it.
+#[test]
+fn a_rank_that_fails_alone_is_named_by_the_others() {
+    let errors = on_ranks(2, |group| {
+        let mut question = toy(1, 8);
+        if group.rank() == 1 {
+            question.store.remove("blocks.1.own.qkv.weight");
+        }
+        let mut attention = Ulysses { group: group.clone(), inner: Plain };
+        let weights = Weights::new(&question.store);
+        let inputs = &question.inputs;
+        let result = forward_sharded(&question.model, &weights, inputs, &mut attention, &group);
+        result.unwrap_err().to_string()
+    });
+    assert!(errors[0].contains("q of `own` of block 1"), "{}", errors[0]);
+    assert!(errors[0].contains("rank 1 has ended and will not come"), "{}", errors[0]);
+    assert!(errors[1].contains("parameter `blocks.1.own.qkv.weight` is not in"), "{}", errors[1]);
+}

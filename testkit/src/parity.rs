@@ -1,0 +1,152 @@
+//! The law of layouts: whatever the layout, the answer is that of one device.
+
+use burn::tensor::Tensor;
+use comm::{Group, on_ranks};
+use nn::{Backward, Dit, Inputs, Plain, Prediction, Store, Weights};
+
+use crate::numbers::{bits, tensor, values};
+
+/// A model with its parameters and what it is asked.
+pub struct Question<M> {
+    /// The model.
+    pub model: M,
+    /// Its parameters.
+    pub store: Store,
+    /// Its inputs, whole.
+    pub inputs: Inputs,
+}
+
+/// What a layout must reproduce.
+pub struct Answer {
+    /// The prediction of a forward pass outside any graph, whole.
+    pub prediction: Prediction,
+    /// Loss and gradients, whole.
+    pub backward: Backward,
+}
+
+/// Every parameter is trained.
+pub fn all(_: &str) -> bool {
+    true
+}
+
+/// A loss in which every element counts differently.
+pub fn loss(prediction: &Prediction) -> Tensor<1> {
+    let target: Tensor<3> = tensor("target", prediction.video.dims());
+    let error = prediction.video.clone() - target;
+    kernels::sum(error.clone() * error)
+}
+
+impl<M: Dit> Question<M> {
+    /// The answer of one device.
+    ///
+    /// # Errors
+    /// Whatever the model reports.
+    pub fn alone(&self) -> nn::Result<Answer> {
+        let Question { model, store, inputs } = self;
+        let prediction = nn::forward(model, &Weights::new(store), inputs, &mut Plain)?;
+        let backward = nn::backward(model, store, &all, inputs, (&mut Plain, &loss))?;
+        Ok(Answer { prediction, backward })
+    }
+}
+
+/// Checks that on every one of `ranks` ranks `run` gives the answer of one device: prediction and
+/// gradients of tokens to the bit, loss and gradients of parameters within `tolerance`.
+///
+/// # Panics
+/// Panics with what differs.
+#[track_caller]
+pub fn check<M: Dit + Sync>(
+    question: &Question<M>,
+    ranks: usize,
+    tolerance: f64,
+    run: impl Fn(&Question<M>, &Group) -> Answer + Sync,
+) {
+    if let Err(difference) = compare(question, ranks, tolerance, run) {
+        panic!("{difference}");
+    }
+}
+
+/// [`check`] for those who want to see a difference.
+///
+/// # Errors
+/// What differs from one device, and on which rank.
+pub fn compare<M: Dit + Sync>(
+    question: &Question<M>,
+    ranks: usize,
+    tolerance: f64,
+    run: impl Fn(&Question<M>, &Group) -> Answer + Sync,
+) -> Result<(), String> {
+    let want = question.alone().expect("one device can run the model");
+    let answers = on_ranks(ranks, |group| run(question, &group));
+    for (rank, got) in answers.iter().enumerate() {
+        want.differs_from(got, tolerance)
+            .map_err(|what| format!("rank {rank} of {ranks}: {what}"))?;
+        got.backward
+            .equals(&answers[0].backward, 0.0)
+            .map_err(|what| format!("ranks 0 and {rank} of {ranks} hold different bits: {what}"))?;
+    }
+    Ok(())
+}
+
+impl Answer {
+    fn differs_from(&self, got: &Answer, tolerance: f64) -> Result<(), String> {
+        equal("the prediction", &self.prediction.video, &got.prediction.video, 0.0)?;
+        self.backward.equals(&got.backward, tolerance)
+    }
+}
+
+/// How two results of a backward pass compare.
+pub trait Equals {
+    /// Gradients of tokens equal to the bit, the rest within `tolerance` of their norm.
+    ///
+    /// # Errors
+    /// What differs first.
+    fn equals(&self, got: &Self, tolerance: f64) -> Result<(), String>;
+}
+
+impl Equals for Backward {
+    fn equals(&self, got: &Backward, tolerance: f64) -> Result<(), String> {
+        let names = |backward: &Backward| backward.parameters.keys().cloned().collect::<Vec<_>>();
+        if names(self) != names(got) {
+            return Err(format!("gradients of {:?} instead of {:?}", names(got), names(self)));
+        }
+        let Some((want, tokens)) = self.tokens.as_ref().zip(got.tokens.as_ref()) else {
+            return Err("the tokens have no gradient".to_owned());
+        };
+        equal("the gradient of the tokens", want, tokens, 0.0)?;
+        let Some((want, loss)) = self.loss.as_ref().zip(got.loss.as_ref()) else {
+            return Err("there is no loss".to_owned());
+        };
+        equal("the loss", want, loss, tolerance)?;
+        for (name, want) in &self.parameters {
+            let what = format!("the gradient of `{name}`");
+            equal(&what, want, &got.parameters[name], tolerance)?;
+        }
+        Ok(())
+    }
+}
+
+/// `got` equals `want` to the bit, or within `tolerance` of its norm.
+fn equal<const D: usize>(
+    what: &str,
+    want: &Tensor<D>,
+    got: &Tensor<D>,
+    tolerance: f64,
+) -> Result<(), String> {
+    if want.dims() != got.dims() {
+        return Err(format!("{what} is {:?} instead of {:?}", got.dims(), want.dims()));
+    }
+    if bits(want) == bits(got) {
+        return Ok(());
+    }
+    let pairs: Vec<_> = values(want).into_iter().zip(values(got)).collect();
+    let norm = |of: &dyn Fn(&(f32, f32)) -> f32| {
+        pairs.iter().map(|pair| f64::from(of(pair)).powi(2)).sum::<f64>().sqrt()
+    };
+    let (size, distance) = (norm(&|(want, _)| *want), norm(&|(want, got)| want - got));
+    // A distance that is not a number is not below anything.
+    match distance <= tolerance * size && tolerance > 0.0 {
+        true => Ok(()),
+        false => Err(format!("{what} differs by {distance:e} where its norm is {size:e}")),
+    }
+}
