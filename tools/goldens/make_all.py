@@ -19,6 +19,7 @@ LIMIT = 5_000_000
 # In order: the pipeline reads the folders that pixart_folder.py writes.
 SCRIPTS = [
     "tokenizer.py",
+    "captions.py",
     "pixart_folder.py",
     "pixart_transformer.py",
     "t5.py",

@@ -19,7 +19,7 @@ mod venv;
 
 /// Moviola's own commands; run them as `cargo xtask <command>`.
 #[derive(Parser)]
-#[command(name = "cargo xtask")]
+#[command(bin_name = "cargo xtask")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -6,6 +6,8 @@ use burn::Tensor;
 use burn::tensor::{DType, Device, Distribution};
 use kernels::{Activation, AttentionInputs, Modulation};
 
+use crate::networks;
+
 /// One call; returns a rate in FLOP/s if the work measures one.
 pub(crate) type Work = Box<dyn FnMut() -> Option<f64>>;
 
@@ -42,6 +44,10 @@ pub(crate) fn all(threads: usize) -> Vec<Case> {
         timed("gelu_tanh_2048x8960", gelu_tanh),
         timed("gelu_erf_2048x8960", gelu_erf),
         timed("layer_norm_modulate_2048x1536", layer_norm_modulate),
+        timed("conv2d_3x3_128_256", networks::conv2d),
+        timed("pixart_xl_4_layers_b2_1024_f32", || networks::pixart(DType::F32)),
+        timed("pixart_xl_4_layers_b2_1024_bf16", || networks::pixart(DType::BF16)),
+        timed("vae_decode_512", networks::vae_decode),
     ]
 }
 

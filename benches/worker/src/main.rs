@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use mimalloc::MiMalloc;
 
 mod cases;
+mod networks;
 mod protocol;
 
 /// The allocator of the moviola binary, so that the numbers are those of its users.

@@ -164,6 +164,19 @@ fn clean_undoes_noise_for_every_process() {
     assert_eq!(values(&Process::Flow.timestep(level))[4], 500.0);
 }
 
+/// A level is a fraction, a timestep is whole: the nearest one is meant.
+#[test]
+fn a_level_means_the_nearest_timestep() {
+    let process = config(CONFIGS[0]).process();
+    let want: Vec<f32> = (1..999).map(|t| t as f32).collect();
+    for off in [-0.4, 0.0, 0.4] {
+        let level = |t: i32| process.level(f64::from(t) + off) as f32;
+        let levels: Vec<f32> = (1..999).map(level).collect();
+        let level = Tensor::<1>::from_floats(&levels[..], &Device::flex()).reshape([1, 998, 1]);
+        assert_eq!(values(&process.timestep(level)), want, "{off}");
+    }
+}
+
 /// With `eta` 0 DDIM asks for no noise and ignores what it is given; with 0.7 it does neither.
 #[test]
 fn ddim_without_eta_is_deterministic() {

@@ -48,7 +48,9 @@ pub enum Error {
         supported: &'static str,
     },
     /// A size that cannot be cut into patches.
-    #[error("{what} is {got}, but it must be a multiple of {step} (VAE factor x patch); the nearest is {nearest}")]
+    #[error(
+        "{what} is {got}, but it must be a multiple of {step} (VAE factor x patch); the nearest is {nearest}"
+    )]
     Size {
         /// Height or width.
         what: &'static str,

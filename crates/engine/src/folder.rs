@@ -35,10 +35,11 @@ impl ModelFolder {
             serde_json::from_str(&text).map_err(|err| wrong(err.to_string()))?;
         let class = value.get("_class_name").and_then(|class| class.as_str());
         let class = class.ok_or_else(|| wrong("it has no `_class_name`".to_owned()))?.to_owned();
-        let components = value.iter().filter_map(|(name, value)| match value.as_array()?.as_slice() {
-            [_, class] => Some((name.clone(), class.as_str()?.to_owned())),
-            _ => None,
-        });
+        let components =
+            value.iter().filter_map(|(name, value)| match value.as_array()?.as_slice() {
+                [_, class] => Some((name.clone(), class.as_str()?.to_owned())),
+                _ => None,
+            });
         Ok(ModelFolder { path: path.to_owned(), class, components: components.collect() })
     }
 

@@ -45,11 +45,9 @@ fn download(model: &str, id: &str, revision: Option<&str>) -> Result<PathBuf> {
     let client = hf_hub::HFClientSync::new().map_err(|err| offline(&err))?;
     let patterns = ["*.json", "*.safetensors", "*.model", "*.txt"].map(str::to_owned).to_vec();
     let repository = client.model(owner, name);
-    let mut download = repository.snapshot_download().allow_patterns(patterns);
-    if let Some(revision) = revision {
-        download = download.revision(revision.to_owned());
-    }
-    download.send().map_err(|err| offline(&err))
+    let download = repository.snapshot_download().allow_patterns(patterns);
+    let revision = revision.map(str::to_owned);
+    download.maybe_revision(revision).send().map_err(|err| offline(&err))
 }
 
 #[cfg(test)]

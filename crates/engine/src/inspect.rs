@@ -119,7 +119,8 @@ fn totals(paths: &[PathBuf]) -> Result<Totals> {
             sums.tensors += 1;
             sums.parameters += parameters;
             sums.bytes += view.data().len();
-            *sums.types.entry(format!("{:?}", view.dtype()).to_lowercase()).or_default() += parameters;
+            *sums.types.entry(format!("{:?}", view.dtype()).to_lowercase()).or_default() +=
+                parameters;
         }
     }
     Ok(sums)

@@ -23,7 +23,8 @@ impl Picture {
             return Err(Error::Request(reason));
         }
         let values = image.permute([1, 2, 0]).reshape([height * width * 3]).into_data();
-        let values: Vec<f32> = values.try_to_vec().map_err(|err| Error::Request(err.to_string()))?;
+        let values: Vec<f32> =
+            values.try_to_vec().map_err(|err| Error::Request(err.to_string()))?;
         let bytes = values.iter().map(|value| {
             let unit = (value / 2.0 + 0.5).clamp(0.0, 1.0);
             // Half to even, as numpy rounds.

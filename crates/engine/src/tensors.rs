@@ -10,7 +10,11 @@ use safetensors::tensor::TensorView;
 use crate::error::{Error, Result};
 
 /// Tensor `key` of a file as f32, if the file has it.
-pub(crate) fn read<const D: usize>(path: &Path, key: &str, device: &Device) -> Result<Option<Tensor<D>>> {
+pub(crate) fn read<const D: usize>(
+    path: &Path,
+    key: &str,
+    device: &Device,
+) -> Result<Option<Tensor<D>>> {
     let wrong = |reason: String| Error::Tensor { path: path.to_owned(), reason };
     let bytes = fs::read(path).map_err(|source| Error::read(path, source))?;
     let file = SafeTensors::deserialize(&bytes)
@@ -19,8 +23,12 @@ pub(crate) fn read<const D: usize>(path: &Path, key: &str, device: &Device) -> R
     let shape: [usize; D] = view.shape().try_into().map_err(|_| {
         wrong(format!("`{key}` has shape {:?}, but {D} dims are expected", view.shape()))
     })?;
-    let values = numbers(&view)
-        .ok_or_else(|| wrong(format!("`{key}` is stored as {:?}, which is not a number type we read", view.dtype())))?;
+    let values = numbers(&view).ok_or_else(|| {
+        wrong(format!(
+            "`{key}` is stored as {:?}, which is not a number type we read",
+            view.dtype()
+        ))
+    })?;
     if let Some(index) = values.iter().position(|value| !value.is_finite()) {
         return Err(wrong(format!("`{key}` holds a value that is not finite at index {index}")));
     }
@@ -28,7 +36,11 @@ pub(crate) fn read<const D: usize>(path: &Path, key: &str, device: &Device) -> R
 }
 
 /// As [`read`], for a tensor that must be there.
-pub(crate) fn require<const D: usize>(path: &Path, key: &str, device: &Device) -> Result<Tensor<D>> {
+pub(crate) fn require<const D: usize>(
+    path: &Path,
+    key: &str,
+    device: &Device,
+) -> Result<Tensor<D>> {
     read(path, key, device)?.ok_or_else(|| Error::Tensor {
         path: path.to_owned(),
         reason: format!("it has no tensor `{key}`"),
@@ -60,7 +72,7 @@ fn numbers(view: &TensorView<'_>) -> Option<Vec<f32>> {
 pub fn one_tensor_file<const D: usize>(key: &str, tensor: Tensor<D>) -> Result<Vec<u8>> {
     let shape = tensor.dims().to_vec();
     let data = tensor.into_data();
-    let view = TensorView::new(safetensors::Dtype::F32, shape, &data.bytes)
+    let view = TensorView::new(safetensors::Dtype::F32, shape, data.bytes())
         .map_err(|err| Error::Request(format!("cannot store `{key}`: {err}")))?;
     safetensors::serialize([(key, view)], None)
         .map_err(|err| Error::Request(format!("cannot store `{key}`: {err}")))

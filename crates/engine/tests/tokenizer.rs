@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use engine::tokenizer::{Tokenizer, TokenizerError, caption};
 use serde::Deserialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
 fn goldens() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens"))
 }
 
-fn json<T: serde::de::DeserializeOwned>(path: &str) -> T {
+fn read<T: serde::de::DeserializeOwned>(path: &str) -> T {
     let text = std::fs::read_to_string(goldens().join(path)).expect("a golden");
     serde_json::from_str(&text).expect("the golden's form")
 }
@@ -41,7 +43,7 @@ fn check(tokenizer: &Tokenizer, caption: &str, length: usize, wanted: &[u32]) {
 #[test]
 fn a_sentencepiece_model_gives_the_ids_of_transformers() {
     let tokenizer = Tokenizer::open(&goldens().join("tokenizer-spiece")).expect("a tokenizer");
-    let golden: Ids = json("tokenizer-spiece/ids.json");
+    let golden: Ids = read("tokenizer-spiece/ids.json");
     assert!(golden.captions.iter().any(|row| row.ids_whole.len() > golden.max_length));
     for row in &golden.captions {
         check(&tokenizer, &row.caption, golden.max_length, &row.ids);
@@ -59,7 +61,7 @@ struct Row {
 
 #[test]
 fn captions_are_prepared_as_diffusers_does() {
-    let rows: Vec<Row> = json("captions.json");
+    let rows: Vec<Row> = read("captions.json");
     let mut wrong = Vec::new();
     for row in &rows {
         let clean = caption::cleaned(&row.caption).expect("a caption");
@@ -69,4 +71,90 @@ fn captions_are_prepared_as_diffusers_does() {
         }
     }
     assert!(wrong.is_empty(), "caption, ours, diffusers': {wrong:#?}");
+}
+
+/// A copy of the sentencepiece folder with other settings; the folder lives as long as the guard.
+fn variant(change: impl Fn(&mut Value)) -> TempDir {
+    let folder = TempDir::new().expect("a temporary folder");
+    let from = goldens().join("tokenizer-spiece");
+    std::fs::copy(from.join("spiece.model"), folder.path().join("spiece.model")).expect("a copy");
+    let mut settings: Value = read("tokenizer-spiece/tokenizer_config.json");
+    change(&mut settings);
+    let path = folder.path().join("tokenizer_config.json");
+    std::fs::write(path, settings.to_string()).expect("the settings");
+    folder
+}
+
+#[test]
+fn a_tokenizer_json_gives_the_ids_of_transformers() {
+    let tokenizer = Tokenizer::open(&goldens().join("pixart-tiny/tokenizer")).expect("a tokenizer");
+    check(&tokenizer, "", 4, &[1]);
+    check(&tokenizer, "a red circle moves left", 12, &[5, 12, 124, 86, 105, 242, 249, 232, 247, 1]);
+    check(&tokenizer, "a red circle moves left", 4, &[5, 12, 124, 1]);
+    check(
+        &tokenizer,
+        "ＦＵＬＬ a  red \t circle  </s> b",
+        9,
+        &[105, 2, 5, 12, 124, 1, 105, 234, 1],
+    );
+}
+
+#[test]
+fn special_tokens_may_be_written_with_their_flags() {
+    let folder = variant(|settings| {
+        settings["pad_token"] = json!({"content": "<pad>", "lstrip": false, "special": true});
+        settings["extra_ids"] = json!(7);
+    });
+    let tokenizer = Tokenizer::open(folder.path()).expect("a tokenizer");
+    check(&tokenizer, "a <extra_id_0>red </s> circle", 9, &[5, 256, 12, 1, 124, 1]);
+}
+
+#[test]
+fn the_limit_leaves_room_for_the_end() {
+    let tokenizer = Tokenizer::open(&goldens().join("tokenizer-spiece")).expect("a tokenizer");
+    check(&tokenizer, "a red circle", 1, &[1]);
+    let error = tokenizer.encode("a red circle", 0).expect_err("no room");
+    assert!(matches!(error, TokenizerError::NoRoom { max_tokens: 0, special: 1 }), "{error}");
+}
+
+#[test]
+fn settings_that_would_give_other_ids_are_refused() {
+    let refused = [
+        ("padding_side", "left"),
+        ("truncation_side", "left"),
+        ("tokenizer_class", "LlamaTokenizer"),
+    ];
+    for (key, value) in refused {
+        let folder = variant(|settings| settings[key] = json!(value));
+        let error = Tokenizer::open(folder.path()).expect_err(key);
+        assert!(matches!(error, TokenizerError::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains(key) && error.to_string().contains(value), "{error}");
+    }
+}
+
+#[test]
+fn a_model_without_a_token_that_is_needed_is_refused() {
+    for key in ["pad_token", "eos_token", "unk_token"] {
+        let folder = variant(|settings| settings[key] = json!("<nothing>"));
+        // A special token that no piece covers is added behind them, where no encoder knows it.
+        let error = Tokenizer::open(folder.path()).expect_err(key);
+        assert!(error.to_string().contains("<nothing>"), "{error}");
+    }
+}
+
+#[test]
+fn folders_without_a_whole_tokenizer_are_refused() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let error = Tokenizer::open(folder.path()).expect_err("nothing there");
+    assert!(matches!(error, TokenizerError::NotFound { .. }), "{error}");
+
+    let whole = std::fs::read(goldens().join("tokenizer-spiece/spiece.model")).expect("a golden");
+    for length in [0, 1, 100, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(folder.path().join("spiece.model"), &whole[..length]).expect("a file");
+        let error = Tokenizer::open(folder.path()).expect_err("a part");
+        assert!(matches!(error, TokenizerError::Corrupt { .. }), "{length} bytes: {error}");
+    }
+    std::fs::write(folder.path().join("tokenizer.json"), "{").expect("a file");
+    let error = Tokenizer::open(folder.path()).expect_err("half a file");
+    assert!(error.to_string().contains("tokenizer.json"), "{error}");
 }

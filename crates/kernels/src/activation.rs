@@ -5,7 +5,7 @@ use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 
-use crate::lanes::{copy, update};
+use crate::lanes::copy;
 use crate::math::{erf, exp, sigmoid};
 use crate::operation::{Operand, Operation, apply};
 use crate::rows::write_elements;
@@ -91,10 +91,10 @@ impl Activation {
     pub(crate) fn apply_slice(self, values: &mut [f32]) {
         match self {
             Activation::Identity => {}
-            Activation::GeluErf => update(values, [], |x, []| Activation::GeluErf.value(x)),
-            Activation::GeluTanh => update(values, [], |x, []| Activation::GeluTanh.value(x)),
-            Activation::Silu => update(values, [], |x, []| Activation::Silu.value(x)),
-            Activation::Relu => update(values, [], |x, []| Activation::Relu.value(x)),
+            Activation::GeluErf => activate(Activation::GeluErf, values),
+            Activation::GeluTanh => activate(Activation::GeluTanh, values),
+            Activation::Silu => activate(Activation::Silu, values),
+            Activation::Relu => activate(Activation::Relu, values),
         }
     }
 
@@ -103,15 +103,27 @@ impl Activation {
     fn multiply_slope(self, gradients: &mut [f32], x: &[f32]) {
         match self {
             Activation::Identity => {}
-            Activation::GeluErf => {
-                update(gradients, [x], |g, [x]| g * Activation::GeluErf.slope(x));
-            }
-            Activation::GeluTanh => {
-                update(gradients, [x], |g, [x]| g * Activation::GeluTanh.slope(x));
-            }
-            Activation::Silu => update(gradients, [x], |g, [x]| g * Activation::Silu.slope(x)),
-            Activation::Relu => update(gradients, [x], |g, [x]| g * Activation::Relu.slope(x)),
+            Activation::GeluErf => multiply(Activation::GeluErf, gradients, x),
+            Activation::GeluTanh => multiply(Activation::GeluTanh, gradients, x),
+            Activation::Silu => multiply(Activation::Silu, gradients, x),
+            Activation::Relu => multiply(Activation::Relu, gradients, x),
         }
+    }
+}
+
+/// A loop for one kind, which the callers give as a constant so that no branch is left in it.
+#[inline(always)]
+fn activate(kind: Activation, values: &mut [f32]) {
+    for value in values {
+        *value = kind.value(*value);
+    }
+}
+
+/// The like for the gradient.
+#[inline(always)]
+fn multiply(kind: Activation, gradients: &mut [f32], x: &[f32]) {
+    for (gradient, x) in gradients.iter_mut().zip(x) {
+        *gradient *= kind.slope(*x);
     }
 }
 

@@ -33,7 +33,7 @@ impl Modulation {
 /// `x * (1 + scale) + shift`, where `x` and the result are `[B, T, D]`.
 ///
 /// # Panics
-/// Panics if the modulation is not one of `x`: another batch or width, or a level above `K`.
+/// Panics if the modulation is not one of `x`: another batch or width, or a level not below `K`.
 pub fn modulate(x: Tensor<3>, modulation: &Modulation) -> Tensor<3> {
     let operands =
         (Operand::new(&x), Operand::new(&modulation.scale), Operand::new(&modulation.shift));

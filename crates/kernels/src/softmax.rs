@@ -36,7 +36,12 @@ impl Operation<1> for Softmax {
             |row, slots| {
                 let x = &values[row * width..][..width];
                 let most = largest(x);
-                let out = map(slots, [x], |[x]| exp(x - most));
+                let out = map(
+                    slots,
+                    [x],
+                    #[inline(always)]
+                    |[x]| exp(x - most),
+                );
                 let inverse = 1.0 / sum([out], |[value]| value);
                 update(out, [], |value, []| value * inverse);
                 out

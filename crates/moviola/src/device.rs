@@ -15,7 +15,9 @@ pub(crate) fn parse(name: &str) -> Result<Device> {
         None => (name, Some(0)),
     };
     let Some(index) = index else {
-        return Err(Error::Request(format!("--device {name}: what follows the colon is not a number")));
+        return Err(Error::Request(format!(
+            "--device {name}: what follows the colon is not a number"
+        )));
     };
     match kind {
         "cpu" if index == 0 => Ok(Device::flex()),

@@ -160,13 +160,20 @@ impl Arguments {
             eta: self.eta,
             noise: self.noise.clone(),
             prompt_embeds: self.prompt_embeds.clone(),
-            clean_caption: if self.clean_caption { CaptionStyle::Cleaned } else { CaptionStyle::Plain },
+            clean_caption: if self.clean_caption {
+                CaptionStyle::Cleaned
+            } else {
+                CaptionStyle::Plain
+            },
             sizing: if self.resolution_binning { Sizing::Binned } else { Sizing::Exact },
             decoding: if self.tile_vae { Decoding::Tiled } else { Decoding::Whole },
         })
     }
 
-    #[expect(clippy::print_stdout, reason = "where the pictures are is what the user wants to know")]
+    #[expect(
+        clippy::print_stdout,
+        reason = "where the pictures are is what the user wants to know"
+    )]
     fn write(&self, request: &Request, answer: Answer) -> Result<()> {
         let output = output::Output::new(&self.output, answer.pictures.len())?;
         if let Some(path) = &self.save_latents {
@@ -184,7 +191,12 @@ impl Arguments {
     }
 
     /// Everything needed to make picture `index` again.
-    fn record(&self, request: &Request, index: usize, [height, width]: [usize; 2]) -> serde_json::Value {
+    fn record(
+        &self,
+        request: &Request,
+        index: usize,
+        [height, width]: [usize; 2],
+    ) -> serde_json::Value {
         serde_json::json!({
             "moviola": env!("CARGO_PKG_VERSION"),
             "command": "generate",
@@ -212,7 +224,10 @@ impl Arguments {
 
 /// The lines of a file that are not empty.
 fn lines(path: &Path) -> Result<Vec<String>> {
-    let text = fs::read_to_string(path)
-        .map_err(|source| Error::File { verb: "read", path: path.to_owned(), source })?;
+    let text = fs::read_to_string(path).map_err(|source| Error::File {
+        verb: "read",
+        path: path.to_owned(),
+        source,
+    })?;
     Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }

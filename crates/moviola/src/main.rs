@@ -27,7 +27,9 @@ enum Command {
     /// Make pictures from captions.
     Generate(Box<generate::Arguments>),
     /// Tell what a safetensors file, a diffusers folder or a config is.
-    #[command(after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors")]
+    #[command(
+        after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors"
+    )]
     Inspect {
         /// A file or a folder.
         path: PathBuf,

@@ -78,7 +78,9 @@ impl Pipeline {
         }
         let samples = prompts * request.count;
         let noise = match &request.noise {
-            Some(path) => Some(self.given_noise(path, [samples, config.in_channels, latent[0], latent[1]])?),
+            Some(path) => {
+                Some(self.given_noise(path, [samples, config.in_channels, latent[0], latent[1]])?)
+            }
             None => None,
         };
         let max_tokens = request.max_tokens.unwrap_or(MAX_TOKENS);
@@ -86,7 +88,20 @@ impl Pipeline {
             return Err(Error::Request("--max-tokens is 0; give 1 or more".to_owned()));
         }
         let (count, seed) = (request.count, request.seed);
-        Ok(Job { size, asked, grid, latent, solver, guidance, max_tokens, noise, captions, samples, count, seed })
+        Ok(Job {
+            size,
+            asked,
+            grid,
+            latent,
+            solver,
+            guidance,
+            max_tokens,
+            noise,
+            captions,
+            samples,
+            count,
+            seed,
+        })
     }
 
     fn given_noise(&self, path: &Path, want: [usize; 4]) -> Result<Tensor<4>> {
@@ -129,13 +144,18 @@ impl Pipeline {
         let wrong = |reason| Err(Error::Tensor { path: path.to_owned(), reason });
         let want = self.transformer.0.config.caption_width;
         if width != want {
-            return wrong(format!("`{embeds}` has width {width}, but the transformer takes {want}"));
+            return wrong(format!(
+                "`{embeds}` has width {width}, but the transformer takes {want}"
+            ));
         }
         if let Some(mask_values) = &mask_values
             && mask_values.dims() != [batch, length]
         {
             let got = mask_values.dims();
-            return wrong(format!("`{mask}` has shape {got:?}, but `{embeds}` asks for {:?}", [batch, length]));
+            return wrong(format!(
+                "`{mask}` has shape {got:?}, but `{embeds}` asks for {:?}",
+                [batch, length]
+            ));
         }
         let context = |sample: usize| Context {
             tokens: tokens.clone().slice([sample..sample + 1]),

@@ -70,12 +70,22 @@ impl Pipeline {
             });
         }
         let scheduler = folder.text("scheduler", "scheduler_config.json")?;
-        let text = T5Encoder::new(T5Config::from_json(&folder.text("text_encoder", "config.json")?)?);
+        let text =
+            T5Encoder::new(T5Config::from_json(&folder.text("text_encoder", "config.json")?)?);
         let config = PixartConfig::from_json(&folder.text("transformer", "config.json")?)?;
         let transformer = Pixart { config };
         let vae = AutoencoderKl::new(KlConfig::from_json(&folder.text("vae", "config.json")?)?);
-        let component = |name, precision, ignored: &[&str], declare: &dyn Fn(&Weights<'_>) -> nn::Result<()>| {
-            Ok::<_, Error>(Component::new(name, folder.weights(name)?, precision, ignored, declare)?)
+        let component = |name,
+                         precision,
+                         ignored: &[&str],
+                         declare: &dyn Fn(&Weights<'_>) -> nn::Result<()>| {
+            Ok::<_, Error>(Component::new(
+                name,
+                folder.weights(name)?,
+                precision,
+                ignored,
+                declare,
+            )?)
         };
         // Older files repeat the embedding table under a second name.
         let repeated = T5Encoder::IGNORED;
@@ -115,11 +125,21 @@ impl Pipeline {
         };
         if text.width != transformer.caption_width {
             let left = "d_model of text_encoder";
-            return clash(left, text.width, "caption_channels of transformer", transformer.caption_width);
+            return clash(
+                left,
+                text.width,
+                "caption_channels of transformer",
+                transformer.caption_width,
+            );
         }
         if vae.latent_channels != transformer.in_channels {
             let left = "latent_channels of vae";
-            return clash(left, vae.latent_channels, "in_channels of transformer", transformer.in_channels);
+            return clash(
+                left,
+                vae.latent_channels,
+                "in_channels of transformer",
+                transformer.in_channels,
+            );
         }
         Ok(())
     }
@@ -136,7 +156,7 @@ impl Pipeline {
             None => self.encode(request, &job, progress)?,
         };
         self.release(|pipeline| pipeline.text.1.close());
-        let latents = self.denoise(&job, &captions, progress)?;
+        let latents = self.latents(&job, &captions, progress)?;
         self.release(|pipeline| pipeline.transformer.1.close());
         let pictures = self.decode(request, &job, &latents, progress)?;
         self.release(|pipeline| pipeline.vae.1.close());

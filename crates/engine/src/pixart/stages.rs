@@ -44,7 +44,7 @@ impl Pipeline {
     fn embed(&mut self, text: &str, style: CaptionStyle, max_tokens: usize) -> Result<Context> {
         let text = match style {
             CaptionStyle::Plain => caption::plain(text),
-            CaptionStyle::Cleaned => caption::cleaned(text),
+            CaptionStyle::Cleaned => caption::cleaned(text)?,
         };
         let (ids, mask) = self.tokens(&self.tokenizer, &text, max_tokens)?;
         let (encoder, component) = &mut self.text;
@@ -72,7 +72,7 @@ impl Pipeline {
     }
 
     /// Noise to latents, `[pictures, C, h, w]`.
-    pub(super) fn denoise(
+    pub(super) fn latents(
         &mut self,
         job: &Job,
         captions: &Captions,
@@ -143,7 +143,7 @@ impl Pipeline {
         let weights = Weights::new(store);
         let timestep = job.solver.steps()[step].timestep as f32;
         let channels = tokens.dims()[2];
-        let mut forward = |context: &Context| -> Result<Tensor<3>> {
+        let forward = |context: &Context| -> Result<Tensor<3>> {
             let device = &self.device;
             let sigma = Tensor::from_floats([timestep], device);
             let video = Modality {
@@ -215,7 +215,9 @@ fn finite<const D: usize>(tensor: &Tensor<D>, stage: &str, store: &Store) -> Res
     }
     let cause = match store.first_not_finite() {
         Some(name) => format!(": tensor `{name}` of {} is not finite", store.origin()),
-        None => "; every weight is finite, so the sums overflowed: is it the right model?".to_owned(),
+        None => {
+            "; every weight is finite, so the sums overflowed: is it the right model?".to_owned()
+        }
     };
     Err(Error::NotFinite { stage: stage.to_owned(), cause })
 }

@@ -43,7 +43,9 @@ pub enum TokenizerError {
         supported: &'static str,
     },
     /// There is no room for the special tokens.
-    #[error("a limit of {max_tokens} token(s) leaves no room for the {special} that end every caption; raise it")]
+    #[error(
+        "a limit of {max_tokens} token(s) leaves no room for the {special} that end every caption; raise it"
+    )]
     NoRoom {
         /// The limit.
         max_tokens: usize,

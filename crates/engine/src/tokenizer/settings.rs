@@ -1,13 +1,12 @@
 //! What `tokenizer_config.json` says, checked.
 //!
 //! The file carries keys for every kind of tokenizer; those that cannot change the ids of a caption
-//! are passed over.
+//! are passed over. (Among them the flags of the extra ids, which swallow the spaces around them:
+//! T5 splits words at spaces and keeps none.)
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use tokenizers::AddedToken;
 
 use super::TokenizerError;
 
@@ -24,8 +23,6 @@ pub(super) struct Settings {
     pub(super) unknown: String,
     /// How many `<extra_id_N>` follow the pieces.
     pub(super) extra_ids: usize,
-    /// Tokens with flags of their own, by their text.
-    added: BTreeMap<String, SettingsToken>,
 }
 
 impl Settings {
@@ -35,7 +32,8 @@ impl Settings {
             true => serde_json::from_slice(&super::read(path)?).map_err(super::corrupt(path))?,
             false => SettingsFile::default(),
         };
-        let sides = [("padding_side", file.padding_side), ("truncation_side", file.truncation_side)];
+        let sides =
+            [("padding_side", file.padding_side), ("truncation_side", file.truncation_side)];
         for (key, side) in sides {
             if let Some(side) = side.filter(|side| side != "right") {
                 return Err(TokenizerError::Unsupported {
@@ -47,31 +45,16 @@ impl Settings {
             }
         }
         let text = |token: Option<Name>, default: &str| match token {
-            Some(Name::Text(text) | Name::Whole(SettingsToken { content: text, .. })) => text,
+            Some(Name::Text(text) | Name::Whole { content: text }) => text,
             None => default.to_owned(),
         };
-        let added = file.added_tokens_decoder.into_values();
         Ok(Settings {
             class: file.tokenizer_class,
             padding: text(file.pad_token, "<pad>"),
             end: text(file.eos_token, "</s>"),
             unknown: text(file.unk_token, "<unk>"),
             extra_ids: file.extra_ids.unwrap_or(100),
-            added: added.map(|token| (token.content.clone(), token)).collect(),
         })
-    }
-
-    /// A special token with its flags.
-    pub(super) fn special(&self, content: &str) -> AddedToken {
-        let token = AddedToken::from(content, true).normalized(false);
-        match self.added.get(content) {
-            None => token,
-            Some(flags) => token
-                .lstrip(flags.lstrip)
-                .rstrip(flags.rstrip)
-                .single_word(flags.single_word)
-                .normalized(flags.normalized),
-        }
     }
 }
 
@@ -85,7 +68,6 @@ struct SettingsFile {
     extra_ids: Option<usize>,
     padding_side: Option<String>,
     truncation_side: Option<String>,
-    added_tokens_decoder: BTreeMap<String, SettingsToken>,
 }
 
 /// A token, written as its text or with its flags.
@@ -93,18 +75,5 @@ struct SettingsFile {
 #[serde(untagged)]
 enum Name {
     Text(String),
-    Whole(SettingsToken),
-}
-
-#[derive(Debug, Deserialize)]
-struct SettingsToken {
-    content: String,
-    #[serde(default)]
-    lstrip: bool,
-    #[serde(default)]
-    rstrip: bool,
-    #[serde(default)]
-    single_word: bool,
-    #[serde(default)]
-    normalized: bool,
+    Whole { content: String },
 }

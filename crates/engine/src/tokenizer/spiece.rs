@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use tokenizers::AddedToken;
 use tokenizers::models::unigram::Unigram;
 use tokenizers::normalizers::Precompiled;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -42,8 +43,13 @@ fn pipeline(
     settings: &Settings,
 ) -> Result<tokenizers::Tokenizer, TokenizerError> {
     let mut vocabulary = model.pieces;
-    let unknown = vocabulary.iter().position(|(piece, _)| *piece == settings.unknown);
-    let unknown = unknown.ok_or_else(|| missing(path, &settings.unknown))?;
+    let id = |token: &str| {
+        let id = vocabulary.iter().position(|(piece, _)| piece == token);
+        id.ok_or_else(|| corrupt(path)(format!("it has no piece `{token}`")))
+    };
+    // All three must be pieces: one that is added behind them would be unknown to the encoder.
+    id(&settings.padding)?;
+    let (unknown, end) = (id(&settings.unknown)?, id(&settings.end)? as u32);
     let extra = (0..settings.extra_ids).rev().map(|index| format!("<extra_id_{index}>"));
     let extra = extra.collect::<Vec<_>>();
     vocabulary.extend(extra.iter().map(|name| (name.clone(), 0.0)));
@@ -59,9 +65,8 @@ fn pipeline(
         PreTokenizerWrapper::Metaspace(Metaspace::new('▁', PrependScheme::Always, true)),
     ])));
     let named = [&settings.padding, &settings.end, &settings.unknown];
-    let special = named.into_iter().chain(&extra).map(|name| settings.special(name));
+    let special = named.into_iter().chain(&extra).map(|name| AddedToken::from(name, true));
     pipeline.add_special_tokens(special).map_err(corrupt(path))?;
-    let end = pipeline.token_to_id(&settings.end).ok_or_else(|| missing(path, &settings.end))?;
     pipeline.with_post_processor(Some(ending(&settings.end, end).map_err(corrupt(path))?));
     Ok(pipeline)
 }
@@ -73,10 +78,6 @@ fn ending(end: &str, id: u32) -> Result<TemplateProcessing, String> {
         .special_tokens(vec![(end.to_owned(), id)])
         .build()
         .map_err(|err| err.to_string())
-}
-
-fn missing(path: &Path, token: &str) -> TokenizerError {
-    corrupt(path)(format!("it has no piece `{token}`"))
 }
 
 fn unsupported(

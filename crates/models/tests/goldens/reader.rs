@@ -8,20 +8,20 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
 /// One golden file.
-pub struct Golden {
+pub(crate) struct Golden {
     name: String,
     bytes: Vec<u8>,
     config: Value,
 }
 
 /// The folder of all goldens.
-pub fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens"))
 }
 
 impl Golden {
     /// Opens `goldens/<name>.safetensors`.
-    pub fn open(name: &str) -> Golden {
+    pub(crate) fn open(name: &str) -> Golden {
         let path = folder().join(format!("{name}.safetensors"));
         let bytes = std::fs::read(&path).expect("the golden file can be read");
         let (_, header) = SafeTensors::read_metadata(&bytes).expect("a golden has a header");
@@ -31,17 +31,17 @@ impl Golden {
     }
 
     /// The JSON of the metadata.
-    pub fn config(&self) -> &Value {
+    pub(crate) fn config(&self) -> &Value {
         &self.config
     }
 
     /// Whether there is a tensor `key`.
-    pub fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.file().tensor(key).is_ok()
     }
 
     /// The float tensor `key`.
-    pub fn tensor<const D: usize>(&self, key: &str) -> Tensor<D> {
+    pub(crate) fn tensor<const D: usize>(&self, key: &str) -> Tensor<D> {
         let file = self.file();
         let view = file.tensor(key).unwrap_or_else(|_| panic!("{} has no `{key}`", self.name));
         assert_eq!(view.dtype(), Dtype::F32, "{}: `{key}`", self.name);
@@ -51,7 +51,7 @@ impl Golden {
     }
 
     /// The integer tensor `key`.
-    pub fn integers<const D: usize>(&self, key: &str) -> Tensor<D, Int> {
+    pub(crate) fn integers<const D: usize>(&self, key: &str) -> Tensor<D, Int> {
         let file = self.file();
         let view = file.tensor(key).unwrap_or_else(|_| panic!("{} has no `{key}`", self.name));
         assert_eq!(view.dtype(), Dtype::I64, "{}: `{key}`", self.name);
@@ -61,7 +61,7 @@ impl Golden {
     }
 
     /// Every float tensor below `<prefix>.`, under the rest of its name.
-    pub fn store(&self, prefix: &str) -> Store {
+    pub(crate) fn store(&self, prefix: &str) -> Store {
         let mut store = Store::new(format!("golden {} {prefix}", self.name));
         for (key, view) in self.file().iter() {
             let Some(name) = key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.'))
@@ -85,13 +85,13 @@ impl Golden {
 }
 
 /// The values of a tensor in f32.
-pub fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
+pub(crate) fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
     tensor.clone().cast(DType::F32).into_data().to_vec::<f32>().expect("f32 values")
 }
 
 /// Fails unless `max|ours - golden| < bound * std(golden)` and the shapes are equal.
 #[track_caller]
-pub fn check<const D: usize>(what: &str, ours: &Tensor<D>, golden: &Tensor<D>, bound: f64) {
+pub(crate) fn check<const D: usize>(what: &str, ours: &Tensor<D>, golden: &Tensor<D>, bound: f64) {
     assert_eq!(ours.dims(), golden.dims(), "{what}: shape");
     let off = distance(&values(ours), &values(golden));
     println!("{what}: off by {off:.1e} of std");
@@ -100,7 +100,12 @@ pub fn check<const D: usize>(what: &str, ours: &Tensor<D>, golden: &Tensor<D>, b
 
 /// Fails unless `norm(ours - golden) < bound * norm(golden)` and the shapes are equal.
 #[track_caller]
-pub fn check_norm<const D: usize>(what: &str, ours: &Tensor<D>, golden: &Tensor<D>, bound: f64) {
+pub(crate) fn check_norm<const D: usize>(
+    what: &str,
+    ours: &Tensor<D>,
+    golden: &Tensor<D>,
+    bound: f64,
+) {
     assert_eq!(ours.dims(), golden.dims(), "{what}: shape");
     let (ours, golden) = (values(ours), values(golden));
     let difference = ours.iter().zip(&golden).map(|(a, b)| f64::from(a - b)).collect::<Vec<_>>();

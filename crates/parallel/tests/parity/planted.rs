@@ -2,10 +2,12 @@
 
 use burn::tensor::Tensor;
 use comm::Group;
-use nn::{Attention, Plain, Qkv, Reach, Result, Site};
+use nn::{
+    Attention, Bag, Dit, Inputs, Parameter, Plain, Prediction, Qkv, Reach, Result, Site, Weights,
+};
 use parallel::Ulysses;
-use testkit::parity::{Answer, Question, compare};
-use testkit::toy::Toy;
+use testkit::parity::{Answer, Equals, Question, all, compare, loss};
+use testkit::toy::{Shared, Stream, Toy};
 
 use super::{TOLERANCE, sharded, toy, ulysses};
 
@@ -132,4 +134,59 @@ fn gradients_that_are_not_added_up_over_the_ranks() {
         answer
     });
     assert!(found.contains("the gradient of `blocks.0."), "{found}");
+}
+
+/// A toy of which only the first block owes `Shared` a gradient: what block-wise backward would give
+/// if it kept the gradient of the block it visited last, where it should add up all of them.
+struct Forgotten(Toy);
+
+impl Dit for Forgotten {
+    type Shared = Shared;
+    type Stream = Stream;
+
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+
+    fn declare(&self, weights: &Weights<'_>) -> Result<()> {
+        self.0.declare(weights)
+    }
+
+    fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
+        self.0.shared(weights, inputs)
+    }
+
+    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, shared: &Shared) -> Result<Stream> {
+        self.0.embed(weights, inputs, shared)
+    }
+
+    fn block(
+        &self,
+        index: usize,
+        weights: &Weights<'_>,
+        stream: Stream,
+        shared: &Shared,
+        attention: &mut dyn Attention,
+    ) -> Result<Stream> {
+        let cut = |x: Parameter| Parameter { values: x.values.inner(), shape: x.shape };
+        let shared = match index {
+            0 => shared.clone(),
+            _ => shared.with_tensors(shared.tensors().into_iter().map(cut).collect()),
+        };
+        self.0.block(index, weights, stream, &shared, attention)
+    }
+
+    fn head(&self, weights: &Weights<'_>, stream: Stream, shared: &Shared) -> Result<Prediction> {
+        self.0.head(weights, stream, shared)
+    }
+}
+
+#[test]
+fn a_backward_pass_that_does_not_add_up_over_the_blocks() {
+    let Question { model, store, inputs } = toy(2, 13);
+    let whole = nn::backward_whole(&model, &store, &all, &inputs, (&mut Plain, &loss)).unwrap();
+    let forgotten = Forgotten(model);
+    let blocks = nn::backward(&forgotten, &store, &all, &inputs, (&mut Plain, &loss)).unwrap();
+    let found = whole.equals(&blocks, 1e-2).expect_err("a planted error was not found");
+    assert!(found.contains("the gradient of `text.bias`"), "{found}");
 }

@@ -36,7 +36,8 @@ fn replace(c: char, out: &mut String) {
         '\u{85}' => out.push('…'),
         '\u{80}'..='\u{9f}' => out.push(windows_1252(c as u8)),
         'ﬅ' => out.push_str("ſt"),
-        'ĳ' | 'ŉ' | 'ǆ' | 'ǉ' | 'ǌ' | 'ǳ' | 'ﬀ'..='ﬆ' | '\u{3000}' | '\u{ff01}'..='\u{ffef}' => {
+        'ĳ' | 'ŉ' | 'ǆ' | 'ǉ' | 'ǌ' | 'ǳ' | 'ﬀ'..='ﬆ' | '\u{3000}' | '\u{ff01}'..='\u{ffef}' =>
+        {
             out.push_str(&normalize(c.encode_utf8(&mut [0; 4]), |text| text.nfkc()));
         }
         '\0'..='\x08' | '\x0b' | '\x0e'..='\x1f' | '\x7f' => {}
@@ -45,10 +46,7 @@ fn replace(c: char, out: &mut String) {
     }
 }
 
-fn normalize(
-    text: &str,
-    form: impl Fn(&mut NormalizedString) -> &mut NormalizedString,
-) -> String {
+fn normalize(text: &str, form: impl Fn(&mut NormalizedString) -> &mut NormalizedString) -> String {
     let mut normalized = NormalizedString::from(text);
     form(&mut normalized).get().to_owned()
 }
@@ -58,17 +56,16 @@ fn decode_misread(text: &str) -> String {
     let characters = text.chars().collect::<Vec<_>>();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
+    let mut follows_garble = false;
     while at < characters.len() {
-        match misread(&characters[at..]) {
-            Some((c, length)) => {
-                out.push(c);
-                at += length;
-            }
-            None => {
-                out.push(characters[at]);
-                at += 1;
-            }
-        }
+        let found = misread(&characters[at..]).filter(|_| !follows_garble);
+        let (c, length) = found.unwrap_or((characters[at], 1));
+        // The end of a sequence without its beginning: who knows what this is part of. Some are
+        // ordinary punctuation, though.
+        follows_garble =
+            found.is_none() && matches!(byte(c), Some(0x80..=0xbf)) && !"‚„…‘’“”•–—".contains(c);
+        out.push(c);
+        at += length;
     }
     out
 }
@@ -85,15 +82,19 @@ fn misread(characters: &[char]) -> Option<(char, usize)> {
     if sequence[1].is_alphabetic() && sequence[1] != 'ƒ' {
         return None;
     }
-    let bytes = sequence.iter().map(|&c| byte(c)).collect::<Option<Vec<_>>>()?;
+    let mut bytes = sequence.iter().map(|&c| byte(c)).collect::<Option<Vec<_>>>()?;
+    if let [0xe0..=0xe3, 0x80..=0x84 | 0x86..=0x9f | 0xa1..=0xbf, last @ b' '] = &mut bytes[..] {
+        // A space that does not break, which some program has changed to one that does.
+        *last = 0xa0;
+    }
     let decoded = std::str::from_utf8(&bytes).ok()?;
-    decoded.chars().next().map(|c| (c, length))
+    decoded.chars().next().filter(|c| c.len_utf8() == length).map(|c| (c, length))
 }
 
-/// The byte that a character outside ASCII is in windows-1252 or latin-1.
+/// The byte that a character is in windows-1252 or latin-1.
 fn byte(c: char) -> Option<u8> {
     match c {
-        '\u{80}'..='\u{ff}' => Some(c as u32 as u8),
+        '\0'..='\u{ff}' => Some(c as u32 as u8),
         _ => (0x80..=0x9f).find(|&byte| windows_1252(byte) == c),
     }
 }

@@ -38,12 +38,7 @@ pub(super) struct Rules {
 impl Rules {
     /// Compiles them.
     pub(super) fn new() -> Rules {
-        Rules {
-            addresses: addresses(),
-            symbols: symbols(),
-            wares: wares(),
-            joints: python("[-_]"),
-        }
+        Rules { addresses: addresses(), symbols: symbols(), wares: wares(), joints: python("[-_]") }
     }
 
     /// Web addresses; done before markup is read.

@@ -128,7 +128,7 @@ impl Grid {
 
     /// The part of a finished tile `[1, h, w, C]` that the next tile in a direction covers, too.
     fn beyond(&self, tile: &Tensor<4>, axis: usize) -> Option<Tensor<4>> {
-        let own = self.stride[axis] * self.scale.output - 1;
+        let own = self.stride[axis] * self.scale.output;
         let side = tile.dims()[axis + 1];
         (side > own).then(|| tile.clone().slice_dim(axis + 1, own..side))
     }

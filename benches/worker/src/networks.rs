@@ -1,0 +1,79 @@
+//! Whole networks with random weights, of the sizes people run.
+
+use burn::Tensor;
+use burn::tensor::{DType, Device, Distribution};
+use kernels::{Activation, Convolution};
+use models::dit::pixart::{Pixart, PixartConfig};
+use models::vae::kl::{AutoencoderKl, KlConfig};
+use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Store, Weights};
+
+fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
+    Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+}
+
+/// Small random parameters; matrices in `dtype`, as `--dtype` holds them.
+fn parameters(dtype: DType, declare: impl FnOnce(&Weights<'_>) -> nn::Result<()>) -> Store {
+    let fill = move |name: &str, shape: &[usize]| {
+        let elements = shape.iter().product::<usize>();
+        let values = normal([elements], &Device::flex()) * 0.02;
+        let matrix = shape.len() >= 2 && name.ends_with(".weight");
+        if matrix { values.cast(dtype) } else { values }
+    };
+    Store::declared(declare, fill).expect("the model declares itself")
+}
+
+/// PixArt-XL with 4 of its 28 layers: two samples of 1024 tokens, captions of 120.
+pub(crate) fn pixart(dtype: DType) -> impl Fn() -> Tensor<3> {
+    let device = Device::flex();
+    let model = Pixart { config: PixartConfig { depth: 4, ..PixartConfig::xl_512() } };
+    let store = parameters(dtype, |weights| model.declare(weights));
+    let sigma = Tensor::from_floats([500.0, 500.0], &device);
+    let video = Modality {
+        tokens: normal([2, 1024, 16], &device),
+        levels: Levels::per_sample(sigma.clone()),
+        sigma,
+        positions: model.positions([32, 32], 2, &device),
+        context: Context {
+            tokens: normal([2, 120, 4096], &device),
+            mask: Some(Tensor::ones([2, 120], &device)),
+        },
+        frame: None,
+        enabled: true,
+    };
+    let inputs = Inputs { video, audio: None };
+    move || {
+        nn::forward(&model, &Weights::new(&store), &inputs, &mut Plain)
+            .expect("the inputs fit the model")
+            .video
+    }
+}
+
+/// The decoder of Stable Diffusion's size, 64 x 64 latents to 512 x 512 pixels.
+pub(crate) fn vae_decode() -> impl Fn() -> Tensor<4> {
+    let json = r#"{
+        "in_channels": 3, "out_channels": 3, "latent_channels": 4, "norm_num_groups": 32,
+        "block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "sample_size": 512,
+        "down_block_types": ["DownEncoderBlock2D", "DownEncoderBlock2D", "DownEncoderBlock2D", "DownEncoderBlock2D"],
+        "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D", "UpDecoderBlock2D", "UpDecoderBlock2D"]
+    }"#;
+    let vae = AutoencoderKl::new(KlConfig::from_json(json).expect("the config is supported"));
+    let store = parameters(DType::F32, |weights| vae.declare_decoder(weights));
+    let latents = normal([1, 4, 64, 64], &Device::flex());
+    move || {
+        vae.decode(&Weights::new(&store), latents.clone(), None, &mut |_, _| {})
+            .expect("the latents fit the model")
+    }
+}
+
+/// 3 x 3, 128 to 128 channels at 256 x 256.
+pub(crate) fn conv2d() -> impl Fn() -> Tensor<4> {
+    let device = Device::flex();
+    let x = normal([1, 256, 256, 128], &device);
+    let weight = normal([128, 128, 3, 3], &device);
+    let bias = normal([128], &device);
+    let convolution = Convolution { stride: 1, padding: [1; 4], upsample: 1 };
+    move || {
+        let bias = Some(bias.clone());
+        kernels::conv2d(x.clone(), weight.clone(), bias, &convolution, Activation::Identity)
+    }
+}

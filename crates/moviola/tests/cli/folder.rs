@@ -1,0 +1,113 @@
+//! Copies of golden folders that a test may change, and runs of the command on them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
+use tempfile::TempDir;
+
+/// The folder of all goldens.
+pub fn goldens() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens"))
+}
+
+/// A temporary folder with a copy of a golden model in `model/`.
+pub struct Copy {
+    root: TempDir,
+}
+
+impl Copy {
+    /// Copies `goldens/<name>`.
+    pub fn of(name: &str) -> Copy {
+        let root = tempfile::tempdir().unwrap();
+        copy(&goldens().join(name), &root.path().join("model"));
+        Copy { root }
+    }
+
+    /// A path in the temporary folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// Replaces `from` by `to` in a text file of the model.
+    pub fn replace(&self, file: &str, from: &str, to: &str) {
+        let path = self.path("model").join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{file} has no {from}");
+        fs::write(path, text.replace(from, to)).unwrap();
+    }
+
+    /// Rewrites a weight file of the model; `change` may drop, rename or replace tensors.
+    pub fn rewrite(&self, file: &str, change: impl FnOnce(&mut Tensors)) {
+        let path = self.path("model").join(file);
+        let mut tensors = read(&path);
+        change(&mut tensors);
+        write(&path, &tensors);
+    }
+
+    /// Runs `moviola generate` on the copy with `--output out.png` and more arguments.
+    pub fn generate(&self, arguments: &[&str]) -> Output {
+        let model = self.path("model");
+        let output = self.path("out.png");
+        let mut all = vec!["generate", "--model", model.to_str().unwrap()];
+        all.extend(["--output", output.to_str().unwrap()]);
+        all.extend(arguments);
+        run(&all)
+    }
+
+    /// The files of the temporary folder beside the model.
+    pub fn written(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.root.path()).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.retain(|name| name != "model" && !name.starts_with("given"));
+        names.sort();
+        names
+    }
+}
+
+/// Runs the binary.
+pub fn run(arguments: &[&str]) -> Output {
+    assert_cmd::Command::cargo_bin("moviola").unwrap().args(arguments).output().unwrap()
+}
+
+/// Tensors as (type, shape, bytes) by name.
+pub type Tensors = HashMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
+/// All tensors of a file.
+pub fn read(path: &Path) -> Tensors {
+    let bytes = fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let tensor = |view: TensorView<'_>| (view.dtype(), view.shape().to_vec(), view.data().to_vec());
+    file.iter().map(|(name, view)| (name.to_owned(), tensor(view))).collect()
+}
+
+/// Writes a file of tensors.
+pub fn write(path: &Path, tensors: &Tensors) {
+    let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
+        (name.clone(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+/// The values of an f32 tensor.
+pub fn values((dtype, _, bytes): &(Dtype, Vec<usize>, Vec<u8>)) -> Vec<f32> {
+    assert_eq!(*dtype, Dtype::F32);
+    bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Bad input: one clear error, exit code 2, nothing written.
+
+use std::fs;
+
+use crate::folder::{Copy, run, write};
+
+const TRANSFORMER: &str = "transformer/diffusion_pytorch_model.safetensors";
+const PROMPT: [&str; 8] = ["--prompt", "a fox", "--steps", "2", "--height", "32", "--width", "32"];
+
+/// Runs on a copy that `spoil` changed and expects every one of `words` in the one error line.
+#[track_caller]
+fn refuses(spoil: impl FnOnce(&Copy), arguments: &[&str], words: &[&str]) {
+    let copy = Copy::of("pixart-tiny");
+    spoil(&copy);
+    let output = copy.generate(&[&PROMPT[..], arguments].concat());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("error:")).count(), 1, "{text}");
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+    assert_eq!(copy.written(), Vec::<String>::new());
+}
+
+fn nothing(_: &Copy) {}
+
+#[test]
+fn folders_that_are_none() {
+    let output =
+        run(&["generate", "--model", "no/such/folder", "--prompt", "x", "--output", "x.png"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no/such/folder"));
+    let index = |copy: &Copy| fs::remove_file(copy.path("model/model_index.json")).unwrap();
+    refuses(index, &[], &["model_index.json"]);
+    let vae = |copy: &Copy| fs::remove_dir_all(copy.path("model/vae")).unwrap();
+    refuses(vae, &[], &["vae", "missing"]);
+    let pipeline =
+        |copy: &Copy| copy.replace("model_index.json", "PixArtAlphaPipeline", "OtherPipeline");
+    refuses(pipeline, &[], &["OtherPipeline", "PixArtAlphaPipeline"]);
+}
+
+#[test]
+fn damaged_weights() {
+    let truncate = |copy: &Copy| {
+        let path = copy.path("model").join(TRANSFORMER);
+        let bytes = fs::read(&path).unwrap();
+        fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    };
+    refuses(truncate, &[], &[TRANSFORMER, "not a readable safetensors file"]);
+    let corrupt = |copy: &Copy| fs::write(copy.path("model").join(TRANSFORMER), [255; 64]).unwrap();
+    refuses(corrupt, &[], &[TRANSFORMER, "not a readable safetensors file"]);
+    let empty = |copy: &Copy| fs::write(copy.path("model").join(TRANSFORMER), []).unwrap();
+    refuses(empty, &[], &[TRANSFORMER, "not a readable safetensors file"]);
+}
+
+#[test]
+fn tensors_missing_extra_or_misshapen() {
+    let name = "transformer_blocks.1.attn1.to_q.weight";
+    let missing = |copy: &Copy| {
+        copy.rewrite(TRANSFORMER, |tensors| drop(tensors.remove(name).unwrap()));
+    };
+    refuses(missing, &[], &[name, "is not in"]);
+    let extra = |copy: &Copy| {
+        copy.rewrite(TRANSFORMER, |tensors| {
+            let tensor = tensors[name].clone();
+            tensors.insert("transformer_blocks.1.attn1.to_q.weigth".to_owned(), tensor);
+        });
+    };
+    refuses(extra, &[], &["to_q.weigth", "nearest", name]);
+    let misshapen = |copy: &Copy| {
+        copy.rewrite(TRANSFORMER, |tensors| tensors.get_mut(name).unwrap().1.reverse());
+        copy.rewrite(TRANSFORMER, |tensors| {
+            let tensor = tensors.get_mut(name).unwrap();
+            tensor.1 = vec![tensor.1.iter().product()];
+        });
+    };
+    refuses(misshapen, &[], &[name, "shape"]);
+}
+
+#[test]
+fn weights_that_are_not_finite_are_named() {
+    let spoil = |file: &'static str, name: &'static str| {
+        move |copy: &Copy| {
+            copy.rewrite(file, |tensors| {
+                tensors.get_mut(name).unwrap().2[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+            });
+        }
+    };
+    let name = "transformer_blocks.0.ff.net.2.bias";
+    refuses(spoil(TRANSFORMER, name), &[], &["not finite", name, "transformer at step 0"]);
+    let name = "decoder.conv_in.bias";
+    refuses(spoil("vae/diffusion_pytorch_model.safetensors", name), &[], &["not finite", name]);
+}
+
+#[test]
+fn configs_that_ask_for_more() {
+    let norm =
+        |copy: &Copy| copy.replace("transformer/config.json", "ada_norm_single", "ada_norm_zero");
+    refuses(norm, &[], &["norm_type", "ada_norm_zero", "ada_norm_single"]);
+    let scheduler = |copy: &Copy| {
+        let file = "scheduler/scheduler_config.json";
+        copy.replace(file, "DPMSolverMultistepScheduler", "HeunDiscreteScheduler");
+    };
+    refuses(scheduler, &[], &["HeunDiscreteScheduler", "DDIMScheduler"]);
+    let broken = |copy: &Copy| fs::write(copy.path("model/vae/config.json"), "{").unwrap();
+    refuses(broken, &[], &["vae"]);
+}
+
+#[test]
+fn requests_that_do_not_fit() {
+    refuses(nothing, &["--height", "33"], &["height is 33", "multiple of 16", "nearest is 32"]);
+    refuses(nothing, &["--width", "0"], &["width is 0", "nearest is 16"]);
+    refuses(nothing, &["--steps", "0"], &["step"]);
+    refuses(nothing, &["--guidance", "NaN"], &["guidance"]);
+    refuses(nothing, &["--count", "0"], &["--count"]);
+    refuses(nothing, &["--eta", "0.5"], &["eta", "DPMSolverMultistepScheduler"]);
+    refuses(nothing, &["--threads", "0"], &["--threads"]);
+    refuses(nothing, &["--device", "cuda:0"], &["cuda", "--features cuda"]);
+    refuses(nothing, &["--device", "abacus"], &["abacus"]);
+    refuses(nothing, &["--max-tokens", "0"], &["--max-tokens"]);
+    refuses(nothing, &["--resolution-binning"], &["resolution binning", "sample_size"]);
+}
+
+#[test]
+fn noise_of_another_shape() {
+    let copy = Copy::of("pixart-tiny");
+    let noise = copy.path("given.safetensors");
+    let tensor = (safetensors::Dtype::F32, vec![1, 4, 3, 3], vec![0; 4 * 36]);
+    write(&noise, &[("noise".to_owned(), tensor.clone())].into());
+    let output = copy.generate(&[&PROMPT[..], &["--noise", noise.to_str().unwrap()]].concat());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text.contains("[1, 4, 3, 3]") && text.contains("[1, 4, 4, 4]"), "{text}");
+    write(&noise, &[("nose".to_owned(), tensor)].into());
+    let output = copy.generate(&[&PROMPT[..], &["--noise", noise.to_str().unwrap()]].concat());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no tensor `noise`"));
+    assert_eq!(copy.written(), Vec::<String>::new());
+}
+
+#[test]
+fn outputs_that_cannot_be() {
+    let copy = Copy::of("pixart-tiny");
+    let model = copy.path("model");
+    for (output, word) in [("no/such/out.png", "no/such"), ("out.jpg", ".png"), ("model", ".png")] {
+        let path = copy.path(output);
+        let arguments =
+            ["generate", "--model", model.to_str().unwrap(), "--output", path.to_str().unwrap()];
+        let output = run(&[&arguments[..], &PROMPT[..]].concat());
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(word), "{text}");
+    }
+    assert_eq!(copy.written(), Vec::<String>::new());
+}
