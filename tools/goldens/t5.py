@@ -1,6 +1,6 @@
-"""T5 v1.1 encoder -> goldens/t5.safetensors.
+"""T5 encoders -> goldens/t5.safetensors (v1.1) and goldens/t5_relu.safetensors (the first T5).
 
-The sequence is longer than the largest relative distance, so that both halves of the position
+The sequence of the former is longer than the largest relative distance, so that both halves of the position
 buckets saturate; the batch holds captions of length 1, of some length and of the maximum.
 """
 
@@ -14,8 +14,38 @@ LENGTH = 150
 LENGTHS = [1, 67, LENGTH]
 
 
+def write_relu():
+    """The first T5: a plain feed-forward half; with buckets and an epsilon that are not usual."""
+    config = T5Config(
+        vocab_size=31,
+        d_model=10,
+        d_kv=3,
+        d_ff=13,
+        num_layers=2,
+        num_heads=2,
+        feed_forward_proj="relu",
+        relative_attention_num_buckets=10,
+        relative_attention_max_distance=17,
+        layer_norm_epsilon=1e-3,
+    )
+    model = randomise_t5(T5EncoderModel(config), 3100).eval()
+    ids = torch.randint(3, config.vocab_size, (2, 40), generator=tiny.generator(3101))
+    mask = torch.tensor([[int(i < length) for i in range(40)] for length in [33, 40]])
+    with torch.no_grad():
+        output = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    weights = {n: p for n, p in model.state_dict().items() if n != "encoder.embed_tokens.weight"}
+    tensors = {
+        **tiny.prefixed("weights", weights),
+        "inputs.input_ids": ids,
+        "inputs.attention_mask": mask,
+        "output": output,
+    }
+    tiny.write(tiny.GOLDENS / "t5_relu.safetensors", tensors, tiny.plain_config(model))
+
+
 def main():
     """Write weights, inputs and outputs."""
+    write_relu()
     config = T5Config(
         vocab_size=61,
         d_model=12,

@@ -7,7 +7,6 @@ use nn::{Precision, Result, Store, Weights};
 
 /// Where a component's parameters are, and in which type they are to be held.
 pub(crate) struct Component {
-    name: &'static str,
     paths: Vec<PathBuf>,
     precision: Precision,
     resident: Option<Store>,
@@ -16,7 +15,6 @@ pub(crate) struct Component {
 impl Component {
     /// Checks the files against the model; nothing of them is read yet.
     pub(crate) fn new(
-        name: &'static str,
         paths: Vec<PathBuf>,
         precision: Precision,
         ignored: &[&str],
@@ -24,12 +22,7 @@ impl Component {
     ) -> Result<Component> {
         let store = Store::open(&paths, Precision::Stored, &Device::flex())?;
         store.agree(ignored, declare)?;
-        Ok(Component { name, paths, precision, resident: None })
-    }
-
-    /// The name of its folder.
-    pub(crate) fn name(&self) -> &'static str {
-        self.name
+        Ok(Component { paths, precision, resident: None })
     }
 
     /// Its parameters on `device`, opened now if they are not yet.

@@ -98,8 +98,4 @@ impl Error {
     pub(crate) fn read(path: &Path, source: std::io::Error) -> Error {
         Error::File { verb: "read", path: path.to_owned(), source }
     }
-
-    pub(crate) fn write(path: &Path, source: std::io::Error) -> Error {
-        Error::File { verb: "write", path: path.to_owned(), source }
-    }
 }

@@ -12,6 +12,9 @@ use nn::{Attention, Backward, Dit, Inputs, Prediction, Provider, Weights};
 use crate::error::Result;
 use crate::shard::{shard, share};
 
+/// The whole prediction, inside a graph, to a scalar `[1]`.
+pub type Loss<'a> = &'a dyn Fn(&Prediction) -> Tensor<1>;
+
 /// The same model, its tokens spread over `group`. `attention` must reach over that group.
 ///
 /// # Errors
@@ -42,7 +45,7 @@ pub fn backward_sharded<M: Dit>(
     provider: &dyn Provider,
     trainable: &dyn Fn(&str) -> bool,
     inputs: &Inputs,
-    (attention, loss): (&mut dyn Attention, &dyn Fn(&Prediction) -> Tensor<1>),
+    (attention, loss): (&mut dyn Attention, Loss<'_>),
     group: &Group,
 ) -> Result<Backward> {
     let own = shard(inputs, group)?;

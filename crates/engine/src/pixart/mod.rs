@@ -75,40 +75,31 @@ impl Pipeline {
         let config = PixartConfig::from_json(&folder.text("transformer", "config.json")?)?;
         let transformer = Pixart { config };
         let vae = AutoencoderKl::new(KlConfig::from_json(&folder.text("vae", "config.json")?)?);
-        let component = |name,
-                         precision,
-                         ignored: &[&str],
-                         declare: &dyn Fn(&Weights<'_>) -> nn::Result<()>| {
-            Ok::<_, Error>(Component::new(
-                name,
-                folder.weights(name)?,
-                precision,
-                ignored,
-                declare,
-            )?)
-        };
-        // Older files repeat the embedding table under a second name.
-        let repeated = T5Encoder::IGNORED;
+        let text_weights = Component::new(
+            folder.weights("text_encoder")?,
+            precision,
+            &T5Encoder::IGNORED,
+            |weights| text.declare(weights),
+        )?;
+        let transformer_weights = Component::new(
+            folder.weights("transformer")?,
+            precision,
+            &["pos_embed.pos_embed"],
+            |weights| transformer.declare(weights),
+        )?;
+        // Pixels show what bf16 does to a VAE, and its weights are few.
+        let vae_weights =
+            Component::new(folder.weights("vae")?, Precision::Stored, &[], |weights| {
+                vae.declare(weights)
+            })?;
         let pipeline = Pipeline {
             device: device.clone(),
             residency,
             scheduler: SchedulerConfig::from_json(&scheduler)?,
             tokenizer: Tokenizer::open(&folder.component("tokenizer")?)?,
-            text: (
-                text.clone(),
-                component("text_encoder", precision, &repeated, &|weights| text.declare(weights))?,
-            ),
-            transformer: (
-                transformer.clone(),
-                component("transformer", precision, &["pos_embed.pos_embed"], &|weights| {
-                    transformer.declare(weights)
-                })?,
-            ),
-            // Pixels show what bf16 does to a VAE, and its weights are few.
-            vae: (
-                vae.clone(),
-                component("vae", Precision::Stored, &[], &|weights| vae.declare(weights))?,
-            ),
+            text: (text, text_weights),
+            transformer: (transformer, transformer_weights),
+            vae: (vae, vae_weights),
         };
         pipeline.agree()?;
         Ok(pipeline)

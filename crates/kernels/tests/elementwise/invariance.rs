@@ -1,5 +1,7 @@
 //! A row's result depends on neither its neighbours nor the threads, to the bit.
 
+use std::ops::Range;
+
 use burn::tensor::{Device, Int, Tensor};
 use kernels::{
     Modulation, gated_residual, gelu_erf, gelu_tanh, layer_norm, rms_norm, silu, softmax,
@@ -103,23 +105,26 @@ fn of_rope() {
 /// Sums over tokens are cut by shape, so threads do not change them; nor do other samples.
 #[test]
 fn of_parameter_gradients() {
-    let run = |batch: usize| {
+    let run = |samples: Range<usize>| {
         let device = Device::flex();
-        let x: Tensor<3> = random(1, [3, 200, 100], &device).narrow(0, 0, batch);
-        let table = |seed| random::<3>(seed, [3, 2, 100], &device).narrow(0, 0, batch).autodiff();
-        let (scale, shift) = (table(2).require_grad(), table(3).require_grad());
-        let index = levels(4, [3, 200], 2).narrow(0, 0, batch);
+        let (first, count) = (samples.start, samples.len());
+        let x: Tensor<3> = random(1, [3, 200, 100], &device).narrow(0, first, count);
+        let table = |seed| random::<3>(seed, [3, 2, 100], &device).narrow(0, first, count);
+        let [scale, shift] = [2, 3].map(|seed| table(seed).autodiff().require_grad());
+        let index = levels(4, [3, 200], 2).narrow(0, first, count);
         let modulation =
             Modulation { scale: scale.clone(), shift: shift.clone(), index: Some(index) };
         let out = layer_norm(x.clone().autodiff(), None, Some(&modulation), 1e-6);
         let gradients = (out * x.autodiff().sin()).sum().backward();
         [scale, shift].map(|leaf| values(leaf.grad(&gradients).expect("a gradient")))
     };
-    let whole = on_threads(1, || run(3));
+    let whole = on_threads(1, || run(0..3));
     for threads in [2, 3] {
-        assert!(on_threads(threads, || run(3)) == whole, "{threads} threads");
+        assert!(on_threads(threads, || run(0..3)) == whole, "{threads} threads");
     }
-    for (alone, together) in run(1).iter().zip(&whole) {
-        assert!(alone[..] == together[..alone.len()], "one sample alone");
+    for sample in 0..3 {
+        for (alone, together) in run(sample..sample + 1).iter().zip(&whole) {
+            assert!(alone[..] == together[sample * 200..][..200], "sample {sample} alone");
+        }
     }
 }

@@ -9,7 +9,11 @@ use crate::reader::{Golden, check, values};
 const BOUND: f64 = 1e-5;
 
 fn open() -> (Golden, T5Encoder, Store) {
-    let golden = Golden::open("t5");
+    open_file("t5")
+}
+
+fn open_file(name: &str) -> (Golden, T5Encoder, Store) {
+    let golden = Golden::open(name);
     let config = T5Config::from_json(&golden.config().to_string()).expect("a supported config");
     let store = golden.store("weights");
     (golden, T5Encoder::new(config), store)
@@ -23,9 +27,11 @@ fn encode(golden: &Golden, encoder: &T5Encoder, store: &Store) -> Tensor<3> {
 
 #[test]
 fn the_encoder_equals_transformers() {
-    let (golden, encoder, store) = open();
-    store.agree(&[], |weights| encoder.declare(weights)).expect("model and weights agree");
-    check("output", &encode(&golden, &encoder, &store), &golden.tensor("output"), BOUND);
+    for name in ["t5", "t5_relu"] {
+        let (golden, encoder, store) = open_file(name);
+        store.agree(&[], |weights| encoder.declare(weights)).expect("model and weights agree");
+        check(name, &encode(&golden, &encoder, &store), &golden.tensor("output"), BOUND);
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn ulysses(question: &Question<Toy>, group: &Group) -> Answer {
 fn sharded(question: &Question<Toy>, group: &Group, attention: &mut dyn Attention) -> Answer {
     let Question { model, store, inputs } = question;
     let prediction = forward_sharded(model, &Weights::new(store), inputs, attention, group);
-    let passes: (&mut dyn Attention, &dyn Fn(&_) -> _) = (attention, &loss);
-    let backward = backward_sharded(model, store, &all, inputs, passes, group);
-    Answer { prediction: prediction.unwrap(), backward: backward.unwrap() }
+    let prediction = prediction.expect("the model runs forward");
+    let backward = backward_sharded(model, store, &all, inputs, (attention, &loss), group);
+    Answer { prediction, backward: backward.expect("the model runs backward") }
 }

@@ -17,13 +17,15 @@ fn check(ranks: usize, reach: Reach, [tokens, keys]: [usize; 2], mask: [usize; 4
     let q: Tensor<4> = tensor("q", [BATCH, tokens, HEADS, WIDTH]);
     let [k, v] = ["k", "v"].map(|name| tensor::<4>(name, [BATCH, keys, HEADS, WIDTH]));
     let whole = Qkv { q, k, v };
-    let want = Plain.attend(site, whole.clone(), reach, Some(&mask)).unwrap();
+    let want =
+        Plain.attend(site, whole.clone(), reach, Some(&mask)).expect("the plain kernel attends");
     let parts = on_ranks(ranks, |group| {
         let range = share(tokens, group.rank(), ranks);
         let own = |x: &Tensor<4>| x.clone().narrow(1, range.start, range.len());
         let keys = |x: &Tensor<4>| if reach == Reach::Own { own(x) } else { x.clone() };
         let qkv = Qkv { q: own(&whole.q), k: keys(&whole.k), v: keys(&whole.v) };
-        Ulysses { group, inner: Plain }.attend(site, qkv, reach, Some(&mask)).unwrap()
+        let mut ulysses = Ulysses { group, inner: Plain };
+        ulysses.attend(site, qkv, reach, Some(&mask)).expect("Ulysses attends")
     });
     assert_eq!(bits(&Tensor::cat(parts, 1)), bits(&want));
 }

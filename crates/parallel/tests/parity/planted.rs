@@ -16,11 +16,14 @@ fn found(run: impl Fn(&Question<Toy>, &Group) -> Answer + Sync) -> String {
     compare(&toy(2, 13), 2, TOLERANCE, run).expect_err("a planted error was not found")
 }
 
+type Twist = fn(Qkv) -> Qkv;
+type Untwist = fn(Tensor<4>) -> Tensor<4>;
+
 /// An attention that does `twist` to its inputs and `untwist` to its output.
 struct Twisted<A> {
     inner: A,
-    twist: fn(Qkv) -> Qkv,
-    untwist: fn(Tensor<4>) -> Tensor<4>,
+    twist: Twist,
+    untwist: Untwist,
 }
 
 impl<A: Attention> Attention for Twisted<A> {
@@ -39,11 +42,7 @@ impl<A: Attention> Attention for Twisted<A> {
     }
 }
 
-fn twisted(
-    question: &Question<Toy>,
-    group: &Group,
-    (twist, untwist): (fn(Qkv) -> Qkv, fn(Tensor<4>) -> Tensor<4>),
-) -> Answer {
+fn twisted(question: &Question<Toy>, group: &Group, (twist, untwist): (Twist, Untwist)) -> Answer {
     let inner = Ulysses { group: group.clone(), inner: Plain };
     sharded(question, group, &mut Twisted { inner, twist, untwist })
 }

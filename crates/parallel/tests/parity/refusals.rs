@@ -14,12 +14,12 @@ fn refused(group: &Group, reach: Reach) -> String {
     let mut attention = Ulysses { group: group.clone(), inner: Plain };
     let x: Tensor<4> = tensor("x", [1, 6, 4, 3]);
     let qkv = Qkv { q: x.clone(), k: x.clone(), v: x };
-    attention.attend(SITE, qkv, reach, None).unwrap_err().to_string()
+    attention.attend(SITE, qkv, reach, None).expect_err("it is refused").to_string()
 }
 
 /// That the group still works afterwards shows that no message was under way.
 fn is_intact(group: &Group) {
-    group.all_reduce(tensor("after", [2])).unwrap();
+    group.all_reduce(tensor("after", [2])).expect("no message is under way");
 }
 
 #[test]
