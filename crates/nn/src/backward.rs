@@ -28,6 +28,22 @@ pub struct Backward {
     pub tokens: Option<Tensor<3>>,
 }
 
+/// A scalar `[1]` of a prediction, inside its graph.
+pub type Loss<'a> = &'a dyn Fn(&Prediction) -> Tensor<1>;
+
+impl Backward {
+    /// Adds gradients by name: a parameter may serve several parts of a model.
+    fn add(&mut self, gradients: BTreeMap<String, Tensor<1>>) {
+        for (name, gradient) in gradients {
+            let sum = match self.parameters.remove(&name) {
+                Some(earlier) => gradient + earlier,
+                None => gradient,
+            };
+            self.parameters.insert(name, sum);
+        }
+    }
+}
+
 /// A provider whose trainable parameters are leaves of a graph.
 pub struct Recording<'a> {
     inner: &'a dyn Provider,
@@ -77,7 +93,7 @@ pub fn backward<M: Dit>(
     provider: &dyn Provider,
     trainable: &dyn Fn(&str) -> bool,
     inputs: &Inputs,
-    (attention, loss): (&mut dyn Attention, &dyn Fn(&Prediction) -> Tensor<1>),
+    (attention, loss): (&mut dyn Attention, Loss<'_>),
 ) -> Result<Backward> {
     let plain = Weights::new(provider);
     let shared = model.shared(&plain, inputs)?;
@@ -97,7 +113,7 @@ pub fn backward<M: Dit>(
     let value = loss(&prediction);
     result.loss = Some(value.clone().inner());
     let graph = value.backward();
-    result.parameters.append(&mut record.gradients(&graph));
+    result.add(record.gradients(&graph));
     let mut pulled = stream.gradients(&graph);
     let mut total = common.gradients(&graph);
 
@@ -112,7 +128,7 @@ pub fn backward<M: Dit>(
             attention,
         )?;
         let graph = pull(&out, pulled).backward();
-        result.parameters.append(&mut record.gradients(&graph));
+        result.add(record.gradients(&graph));
         pulled = stream.gradients(&graph);
         total = add(common.gradients(&graph), total);
     }
@@ -126,7 +142,7 @@ pub fn backward<M: Dit>(
     let stream = model.embed(&weights, &inputs, &crate::fold::link(&shared))?;
     let linked = crate::fold::link(&shared);
     let graph = (pull(&stream, pulled) + pull(&linked, total)).backward();
-    result.parameters.append(&mut record.gradients(&graph));
+    result.add(record.gradients(&graph));
     result.tokens = inputs.video.tokens.grad(&graph);
     Ok(result)
 }
@@ -140,7 +156,7 @@ pub fn backward_whole<M: Dit>(
     provider: &dyn Provider,
     trainable: &dyn Fn(&str) -> bool,
     inputs: &Inputs,
-    (attention, loss): (&mut dyn Attention, &dyn Fn(&Prediction) -> Tensor<1>),
+    (attention, loss): (&mut dyn Attention, Loss<'_>),
 ) -> Result<Backward> {
     let record = Recording::new(provider, trainable);
     let mut inputs = inputs.clone();

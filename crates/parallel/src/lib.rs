@@ -11,5 +11,5 @@ mod ulysses;
 
 pub use error::{Error, Result};
 pub use shard::{shard, share};
-pub use sharded::{Loss, backward_sharded, forward_sharded};
+pub use sharded::{backward_sharded, forward_sharded};
 pub use ulysses::Ulysses;

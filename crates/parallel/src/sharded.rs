@@ -7,13 +7,10 @@ use std::cell::RefCell;
 
 use burn::tensor::Tensor;
 use comm::Group;
-use nn::{Attention, Backward, Dit, Inputs, Prediction, Provider, Weights};
+use nn::{Attention, Backward, Dit, Inputs, Loss, Prediction, Provider, Weights};
 
 use crate::error::Result;
 use crate::shard::{shard, share};
-
-/// The whole prediction, inside a graph, to a scalar `[1]`.
-pub type Loss<'a> = &'a dyn Fn(&Prediction) -> Tensor<1>;
 
 /// The same model, its tokens spread over `group`. `attention` must reach over that group.
 ///

@@ -158,8 +158,8 @@ impl Pipeline {
             ));
         }
         let context = |sample: usize| Context {
-            tokens: tokens.clone().slice([sample..sample + 1]),
-            mask: mask_values.clone().map(|mask| mask.slice([sample..sample + 1])),
+            tokens: tokens.clone().slice_dim(0, sample..sample + 1),
+            mask: mask_values.clone().map(|mask| mask.slice_dim(0, sample..sample + 1)),
         };
         Ok((0..batch).map(context).collect())
     }

@@ -10,7 +10,7 @@ use diffusion::SchedulerConfig;
 use models::dit::pixart::{Pixart, PixartConfig};
 use models::text::t5::{T5Config, T5Encoder};
 use models::vae::kl::{AutoencoderKl, KlConfig};
-use nn::{Dit, Precision, Weights};
+use nn::{Dit, Precision};
 
 use crate::component::Component;
 use crate::error::{Error, Result};

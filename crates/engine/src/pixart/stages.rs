@@ -107,7 +107,7 @@ impl Pipeline {
     /// The latents a sample starts from, as tokens `[1, T, C]`.
     fn initial(&self, job: &Job, sample: usize) -> Tensor<3> {
         let tokens = match &job.noise {
-            Some(noise) => self.patchify(noise.clone().slice([sample..sample + 1])),
+            Some(noise) => self.patchify(noise.clone().slice_dim(0, sample..sample + 1)),
             None => {
                 let draw = Draw::new(job.seed).stream("initial-noise");
                 self.tokens_of(draw.sample(sample as u64), job)
@@ -189,7 +189,8 @@ impl Pipeline {
         let mut pictures = Vec::with_capacity(job.samples);
         for sample in 0..job.samples {
             progress::check(progress)?;
-            let latent = latents.clone().slice([sample..sample + 1]) / vae.config.scaling_factor;
+            let latent =
+                latents.clone().slice_dim(0, sample..sample + 1) / vae.config.scaling_factor;
             let mut begun = false;
             let image = vae.decode(&weights, latent, tiling.as_ref(), &mut |done, total| {
                 if !begun {

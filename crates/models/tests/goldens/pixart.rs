@@ -146,16 +146,12 @@ fn blockwise_backward_equals_the_whole_graph() {
     for name in CASES {
         let case = Case::open(name);
         let (inputs, loss) = (case.inputs(), case.loss());
-        let run = |f: fn(
-            &Pixart,
-            &dyn nn::Provider,
-            &dyn Fn(&str) -> bool,
-            &Inputs,
-            (&mut dyn nn::Attention, &dyn Fn(&Prediction) -> Tensor<1>),
-        ) -> nn::Result<nn::Backward>| {
-            f(&case.model, &case.weights, &|_| true, &inputs, (&mut Plain, &loss)).unwrap()
-        };
-        let (blockwise, whole) = (run(nn::backward::<Pixart>), run(nn::backward_whole::<Pixart>));
+        let all = |_: &str| true;
+        let blockwise =
+            nn::backward(&case.model, &case.weights, &all, &inputs, (&mut Plain, &loss)).unwrap();
+        let whole =
+            nn::backward_whole(&case.model, &case.weights, &all, &inputs, (&mut Plain, &loss))
+                .unwrap();
         for must in [
             "adaln_single.emb.timestep_embedder.linear_1.weight",
             "caption_projection.linear_2.bias",
@@ -204,27 +200,27 @@ fn a_batch_equals_its_samples() {
     for sample in 0..3 {
         let rows = sample..sample + 1;
         let video = &inputs.video;
-        let sigma = video.sigma.clone().slice([rows.clone()]);
+        let sigma = video.sigma.clone().slice_dim(0, rows.clone());
         let alone = Inputs {
             video: Modality {
-                tokens: video.tokens.clone().slice([rows.clone()]),
+                tokens: video.tokens.clone().slice_dim(0, rows.clone()),
                 levels: Levels::per_sample(sigma.clone()),
                 sigma,
-                positions: video.positions.clone().slice([rows.clone()]),
+                positions: video.positions.clone().slice_dim(0, rows.clone()),
                 context: Context {
-                    tokens: video.context.tokens.clone().slice([rows.clone()]),
-                    mask: video.context.mask.clone().map(|mask| mask.slice([rows.clone()])),
+                    tokens: video.context.tokens.clone().slice_dim(0, rows.clone()),
+                    mask: video.context.mask.clone().map(|mask| mask.slice_dim(0, rows.clone())),
                 },
                 frame: video.frame.clone().map(|frame| Frame {
-                    resolution: frame.resolution.slice([rows.clone()]),
-                    aspect_ratio: frame.aspect_ratio.slice([rows.clone()]),
+                    resolution: frame.resolution.slice_dim(0, rows.clone()),
+                    aspect_ratio: frame.aspect_ratio.slice_dim(0, rows.clone()),
                 }),
                 enabled: true,
             },
             audio: None,
         };
         let alone = nn::forward(&case.model, &weights, &alone, &mut Plain).unwrap().video;
-        assert_eq!(values(&alone), values(&whole.clone().slice([rows])), "sample {sample}");
+        assert_eq!(values(&alone), values(&whole.clone().slice_dim(0, rows)), "sample {sample}");
     }
 }
 

@@ -10,30 +10,30 @@ use safetensors::tensor::{Dtype, TensorView};
 use tempfile::TempDir;
 
 /// The folder of all goldens.
-pub fn goldens() -> PathBuf {
+pub(crate) fn goldens() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens"))
 }
 
 /// A temporary folder with a copy of a golden model in `model/`.
-pub struct Copy {
+pub(crate) struct Copy {
     root: TempDir,
 }
 
 impl Copy {
     /// Copies `goldens/<name>`.
-    pub fn of(name: &str) -> Copy {
+    pub(crate) fn of(name: &str) -> Copy {
         let root = tempfile::tempdir().unwrap();
         copy(&goldens().join(name), &root.path().join("model"));
         Copy { root }
     }
 
     /// A path in the temporary folder.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
     /// Replaces `from` by `to` in a text file of the model.
-    pub fn replace(&self, file: &str, from: &str, to: &str) {
+    pub(crate) fn replace(&self, file: &str, from: &str, to: &str) {
         let path = self.path("model").join(file);
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(from), "{file} has no {from}");
@@ -41,7 +41,7 @@ impl Copy {
     }
 
     /// Rewrites a weight file of the model; `change` may drop, rename or replace tensors.
-    pub fn rewrite(&self, file: &str, change: impl FnOnce(&mut Tensors)) {
+    pub(crate) fn rewrite(&self, file: &str, change: impl FnOnce(&mut Tensors)) {
         let path = self.path("model").join(file);
         let mut tensors = read(&path);
         change(&mut tensors);
@@ -49,7 +49,7 @@ impl Copy {
     }
 
     /// Runs `moviola generate` on the copy with `--output out.png` and more arguments.
-    pub fn generate(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn generate(&self, arguments: &[&str]) -> Output {
         let model = self.path("model");
         let output = self.path("out.png");
         let mut all = vec!["generate", "--model", model.to_str().unwrap()];
@@ -59,7 +59,7 @@ impl Copy {
     }
 
     /// The files of the temporary folder beside the model.
-    pub fn written(&self) -> Vec<String> {
+    pub(crate) fn written(&self) -> Vec<String> {
         let entries = fs::read_dir(self.root.path()).unwrap();
         let mut names: Vec<String> = entries
             .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -71,15 +71,15 @@ impl Copy {
 }
 
 /// Runs the binary.
-pub fn run(arguments: &[&str]) -> Output {
+pub(crate) fn run(arguments: &[&str]) -> Output {
     assert_cmd::Command::cargo_bin("moviola").unwrap().args(arguments).output().unwrap()
 }
 
 /// Tensors as (type, shape, bytes) by name.
-pub type Tensors = HashMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+pub(crate) type Tensors = HashMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 
 /// All tensors of a file.
-pub fn read(path: &Path) -> Tensors {
+pub(crate) fn read(path: &Path) -> Tensors {
     let bytes = fs::read(path).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let tensor = |view: TensorView<'_>| (view.dtype(), view.shape().to_vec(), view.data().to_vec());
@@ -87,7 +87,7 @@ pub fn read(path: &Path) -> Tensors {
 }
 
 /// Writes a file of tensors.
-pub fn write(path: &Path, tensors: &Tensors) {
+pub(crate) fn write(path: &Path, tensors: &Tensors) {
     let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
         (name.clone(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
     });
@@ -95,7 +95,7 @@ pub fn write(path: &Path, tensors: &Tensors) {
 }
 
 /// The values of an f32 tensor.
-pub fn values((dtype, _, bytes): &(Dtype, Vec<usize>, Vec<u8>)) -> Vec<f32> {
+pub(crate) fn values((dtype, _, bytes): &(Dtype, Vec<usize>, Vec<u8>)) -> Vec<f32> {
     assert_eq!(*dtype, Dtype::F32);
     bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
 }
