@@ -105,9 +105,10 @@ pub(crate) fn run_tests(root: &Path) -> Result<()> {
     if !has_nextest {
         return process::run(&mut command("cargo", "test --workspace", root));
     }
-    process::run(&mut command("cargo", "nextest run --workspace", root))?;
-    // nextest does not run documentation tests.
-    process::run(&mut command("cargo", "test --workspace --doc --quiet", root))
+    // nextest does not run documentation tests. It comes last, so that the summary of all other
+    // tests is what a reader sees.
+    process::run(&mut command("cargo", "test --workspace --doc --quiet", root))?;
+    process::run(&mut command("cargo", "nextest run --workspace", root))
 }
 
 fn seconds(duration: Duration) -> String {
