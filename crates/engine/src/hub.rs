@@ -43,11 +43,18 @@ fn download(model: &str, id: &str, revision: Option<&str>) -> Result<PathBuf> {
         ))
     };
     let client = hf_hub::HFClientSync::new().map_err(|err| offline(&err))?;
-    let patterns = ["*.json", "*.safetensors", "*.model", "*.txt"].map(str::to_owned).to_vec();
     let repository = client.model(owner, name);
-    let download = repository.snapshot_download().allow_patterns(patterns);
-    let revision = revision.map(str::to_owned);
-    download.maybe_revision(revision).send().map_err(|err| offline(&err))
+    let patterns = || ["*.json", "*.safetensors", "*.model", "*.txt"].map(str::to_owned).to_vec();
+    let snapshot = |only_cached: bool| {
+        repository
+            .snapshot_download()
+            .allow_patterns(patterns())
+            .maybe_revision(revision.map(str::to_owned))
+            .local_files_only(only_cached)
+            .send()
+    };
+    // Without a network, what an earlier run downloaded still serves.
+    snapshot(false).or_else(|err| snapshot(true).map_err(|_| offline(&err)))
 }
 
 #[cfg(test)]
