@@ -239,3 +239,31 @@ fn the_older_config_is_the_same_model() {
 fn norm(tensor: &Tensor<1>) -> f64 {
     values(tensor).into_iter().map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt()
 }
+
+/// The number of threads changes no bit of a whole forward and backward pass.
+#[test]
+fn threads_change_nothing() {
+    for name in CASES {
+        let case = Case::open(name);
+        let (inputs, loss) = (case.inputs(), case.loss());
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let run = || {
+                let all = |_: &str| true;
+                nn::backward(&case.model, &case.weights, &all, &inputs, (&mut Plain, &loss))
+                    .unwrap()
+            };
+            pool.install(run)
+        };
+        let one = on(1);
+        for threads in [2, 3] {
+            let several = on(threads);
+            assert_eq!(values(&several.loss.unwrap()), values(&one.loss.clone().unwrap()));
+            assert_eq!(values(&several.tokens.unwrap()), values(&one.tokens.clone().unwrap()));
+            for (parameter, gradient) in &one.parameters {
+                let other = values(&several.parameters[parameter]);
+                assert_eq!(other, values(gradient), "{name}: {parameter} on {threads} threads");
+            }
+        }
+    }
+}
