@@ -190,7 +190,9 @@ fn build_worker(root: &Path) -> Result<PathBuf> {
     struct Metadata {
         target_directory: PathBuf,
     }
-    process::run(&mut command("cargo", "build --release --package bench-worker", root))?;
+    // With the binary, so that both commands share one selection of features and one build.
+    let build = "build --release --package moviola --package bench-worker";
+    process::run(&mut command("cargo", build, root))?;
     let arguments = "metadata --no-deps --format-version 1";
     let text = process::output(&mut command("cargo", arguments, root))?;
     let metadata: Metadata = serde_json::from_str(&text).context("cannot read cargo's metadata")?;
