@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor};
 use kernels::{Activation, Modulation};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: kernels::Allocator = kernels::Allocator;
 
 fn main() {
     let threads = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(2);

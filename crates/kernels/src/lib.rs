@@ -18,6 +18,7 @@
 )]
 
 mod activation;
+mod allocator;
 mod attention;
 mod convolution;
 mod gemm;
@@ -45,6 +46,7 @@ mod turn;
 mod work;
 
 pub use activation::{Activation, gelu_erf, gelu_tanh, silu};
+pub use allocator::{Allocator, keep_freed_pages};
 pub use attention::{
     AttentionInputs, AttentionSums, additive_mask, attention, attention_backward, attention_delta,
     attention_forward,

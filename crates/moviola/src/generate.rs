@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::ValueEnum;
 use engine::{Answer, CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Sizing};
@@ -101,7 +102,7 @@ enum Dtype {
 ///
 /// # Errors
 /// Something is wrong with the request, the model or the output; nothing was written then.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments, started: Instant) -> Result<()> {
     let device = device::parse(&arguments.device)?;
     let request = arguments.request()?;
     let pictures = match &request.prompt_embeds {
@@ -130,10 +131,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let residency = if arguments.offload { Residency::OneAtATime } else { Residency::Kept };
     let model = engine::locate(&arguments.model)?;
     let mut pipeline = Pipeline::open(&model, precision, residency, &device)?;
-    let mut bars = Bars::default();
+    let mut bars = Bars::new(started);
     let answer = pipeline.run(&request, &mut bars)?;
     bars.finish();
-    arguments.write(&request, answer)
+    arguments.write(&request, answer, &bars)
 }
 
 impl Arguments {
@@ -174,7 +175,7 @@ impl Arguments {
         clippy::print_stdout,
         reason = "where the pictures are is what the user wants to know"
     )]
-    fn write(&self, request: &Request, answer: Answer) -> Result<()> {
+    fn write(&self, request: &Request, answer: Answer, bars: &Bars) -> Result<()> {
         let output = output::Output::new(&self.output, answer.pictures.len())?;
         if let Some(path) = &self.save_latents {
             output::write(path, &engine::one_tensor_file("latents", answer.latents)?)?;
@@ -182,7 +183,9 @@ impl Arguments {
         for (index, picture) in answer.pictures.iter().enumerate() {
             let path = output.picture(index);
             output::write(&path, &picture.png()?)?;
-            let record = self.record(request, index, picture.size());
+            let mut record = self.record(request, index, picture.size());
+            record["seconds"] = bars.seconds().into();
+            record["seconds_to_first_step"] = bars.first_step().into();
             let text = serde_json::to_string_pretty(&record).expect("a record is plain JSON");
             output::write(&path.with_extension("json"), text.as_bytes())?;
             println!("{}", path.display());

@@ -7,12 +7,12 @@ mod output;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 
-/// Large tensors come and go all the time; the system's allocator would fault in every page anew.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: kernels::Allocator = kernels::Allocator;
 
 /// Trains, distils and serves video diffusion transformers.
 #[derive(Parser)]
@@ -37,8 +37,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let started = Instant::now();
+    kernels::keep_freed_pages();
     let result = match Arguments::parse().command {
-        Command::Generate(arguments) => generate::run(&arguments),
+        Command::Generate(arguments) => generate::run(&arguments, started),
         Command::Inspect { path } => inspect(&path),
     };
     match result {
