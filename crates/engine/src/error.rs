@@ -45,7 +45,7 @@ pub enum Error {
         /// Its class.
         class: String,
         /// What would do.
-        supported: &'static str,
+        supported: String,
     },
     /// A size that cannot be cut into patches.
     #[error(

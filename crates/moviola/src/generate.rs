@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::ValueEnum;
-use engine::{Answer, CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Sizing};
+use engine::{
+    Answer, CaptionStyle, Decoding, Error, Frames, Picture, Pipeline, Request, Residency, Result,
+    Setup, Sizing,
+};
 use nn::Precision;
 
 use crate::bars::Bars;
@@ -27,18 +30,31 @@ pub(crate) struct Arguments {
     /// What not to make
     #[arg(long, value_name = "TEXT", default_value = "")]
     negative: String,
-    /// Denoising steps
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    steps: usize,
-    /// Guidance scale; at 1 and below the negative prompt plays no part
-    #[arg(long, value_name = "G", default_value_t = 4.5)]
-    guidance: f64,
+    /// Denoising steps [default: 20 for PixArt, 50 for Wan]
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
+    /// Guidance scale; at 1 and below the negative prompt plays no part [default: 4.5 for PixArt, 5
+    /// for Wan]
+    #[arg(long, value_name = "G")]
+    guidance: Option<f64>,
+    /// Guidance scale of the second expert, for models that have two [default: the first one's]
+    #[arg(long = "guidance-2", value_name = "G")]
+    second_guidance: Option<f64>,
     /// Height in pixels [default: the model's]
     #[arg(long, value_name = "H")]
     height: Option<usize>,
     /// Width in pixels [default: the model's]
     #[arg(long, value_name = "W")]
     width: Option<usize>,
+    /// Frames of a clip [default: the model's]
+    #[arg(long, value_name = "N")]
+    frames: Option<usize>,
+    /// The picture a clip begins with, for models that take one
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+    /// The picture a clip ends with, for models that take one
+    #[arg(long, value_name = "FILE", requires = "image")]
+    last_image: Option<PathBuf>,
     /// Seed of all noise
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
@@ -130,11 +146,26 @@ pub(crate) fn run(arguments: &Arguments, started: Instant) -> Result<()> {
     };
     let residency = if arguments.offload { Residency::OneAtATime } else { Residency::Kept };
     let model = engine::locate(&arguments.model)?;
-    let mut pipeline = Pipeline::open(&model, precision, residency, &device)?;
+    let mut pipeline = Pipeline::open(&model, &Setup { precision, residency, device })?;
     let mut bars = Bars::new(started);
-    let answer = pipeline.run(&request, &mut bars)?;
+    let mut pictures = Pictures(Vec::new());
+    let answer = pipeline.run(&request, &mut bars, &mut pictures)?;
     bars.finish();
-    arguments.write(&request, answer, &bars)
+    arguments.write(&request, answer, &pictures.0, &bars)
+}
+
+/// The frames of a run.
+struct Pictures(Vec<Picture>);
+
+impl Frames for Pictures {
+    fn begin(&mut self, _: usize, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn frame(&mut self, _: usize, frame: Picture) -> Result<()> {
+        self.0.push(frame);
+        Ok(())
+    }
 }
 
 impl Arguments {
@@ -153,8 +184,12 @@ impl Arguments {
             negative: self.negative.clone(),
             steps: self.steps,
             guidance: self.guidance,
+            second_guidance: self.second_guidance,
             height: self.height,
             width: self.width,
+            frames: self.frames,
+            image: self.image.clone(),
+            last_image: self.last_image.clone(),
             seed: self.seed,
             count: self.count,
             max_tokens: self.max_tokens,
@@ -175,12 +210,18 @@ impl Arguments {
         clippy::print_stdout,
         reason = "where the pictures are is what the user wants to know"
     )]
-    fn write(&self, request: &Request, answer: Answer, bars: &Bars) -> Result<()> {
-        let output = output::Output::new(&self.output, answer.pictures.len())?;
+    fn write(
+        &self,
+        request: &Request,
+        answer: Answer,
+        pictures: &[Picture],
+        bars: &Bars,
+    ) -> Result<()> {
+        let output = output::Output::new(&self.output, pictures.len())?;
         if let Some(path) = &self.save_latents {
-            output::write(path, &engine::one_tensor_file("latents", answer.latents)?)?;
+            output::write(path, &answer.latents.file()?)?;
         }
-        for (index, picture) in answer.pictures.iter().enumerate() {
+        for (index, picture) in pictures.iter().enumerate() {
             let path = output.picture(index);
             output::write(&path, &picture.png()?)?;
             let mut record = self.record(request, index, picture.size());
