@@ -116,7 +116,8 @@ pub enum Error {
 
     /// Custom noise levels for a class that has none.
     #[error(
-        "{class}: custom sigmas are not supported; only FlowMatchEulerDiscreteScheduler has them"
+        "{class}: custom sigmas are not supported; FlowMatchEulerDiscreteScheduler has them, and \
+         UniPCMultistepScheduler with `use_flow_sigmas`"
     )]
     NoCustomSigmas {
         /// The scheduler class.

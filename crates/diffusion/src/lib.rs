@@ -43,6 +43,8 @@ mod dpm_solver;
 mod flow_euler;
 mod solver;
 mod state;
+mod unipc;
+mod unipc_config;
 mod update;
 
 mod denoise;

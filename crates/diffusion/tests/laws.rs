@@ -12,7 +12,7 @@ use std::slice::from_ref;
 const SHAPE: [usize; 3] = [2, 9, 3];
 
 /// One config of every kind of rule, the noisy ones included.
-const CONFIGS: [&str; 8] = [
+const CONFIGS: [&str; 11] = [
     r#"{"_class_name": "DDIMScheduler"}"#,
     r#"{"_class_name": "DDIMScheduler", "prediction_type": "sample", "timestep_spacing": "trailing"}"#,
     r#"{"_class_name": "DDPMScheduler"}"#,
@@ -21,6 +21,10 @@ const CONFIGS: [&str; 8] = [
     r#"{"_class_name": "DPMSolverMultistepScheduler", "algorithm_type": "sde-dpmsolver++"}"#,
     r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0}"#,
     r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "stochastic_sampling": true}"#,
+    r#"{"_class_name": "UniPCMultistepScheduler"}"#,
+    r#"{"_class_name": "UniPCMultistepScheduler", "solver_order": 3, "prediction_type": "v_prediction"}"#,
+    r#"{"_class_name": "UniPCMultistepScheduler", "use_flow_sigmas": true, "solver_order": 3,
+        "prediction_type": "flow_prediction", "flow_shift": 5.0, "disable_corrector": [1]}"#,
 ];
 
 fn config(text: &str) -> SchedulerConfig {
@@ -84,14 +88,16 @@ fn regions_step_alone_as_they_step_together() {
 }
 
 /// On a straight flow the velocity is the same everywhere, so any number of steps lands on the
-/// data, with Euler and with DPM-Solver++ in flow clothes.
+/// data, with Euler, UniPC, and DPM-Solver++ in flow clothes.
 #[test]
 fn a_straight_flow_is_solved_exactly() {
     let euler = r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0}"#;
     let dpm = r#"{"_class_name": "DPMSolverMultistepScheduler", "use_flow_sigmas": true,
                   "prediction_type": "flow_prediction", "flow_shift": 2.0, "solver_order": 3}"#;
     let (data, noise) = (tensor("data", 0), tensor("noise", 0));
-    for (text, steps) in [(euler, 1), (euler, 3), (euler, 8), (dpm, 1), (dpm, 4), (dpm, 20)] {
+    let unipc = CONFIGS[10];
+    let cases = [(euler, 1), (euler, 3), (euler, 8), (dpm, 1), (dpm, 4), (dpm, 20)];
+    for (text, steps) in cases.into_iter().chain([(unipc, 1), (unipc, 4), (unipc, 20)]) {
         let solver = config(text).solver(steps, 9).unwrap();
         let first = solver.steps()[0];
         let start = data.clone() * first.alpha + noise.clone() * first.sigma;
@@ -112,7 +118,7 @@ fn a_straight_flow_is_solved_exactly() {
 #[test]
 fn a_perfect_prediction_leads_back_to_the_data() {
     let (data, noise) = (tensor("data", 0).clamp(-1.0, 1.0), tensor("noise", 0));
-    for text in [CONFIGS[0], CONFIGS[1], CONFIGS[3], CONFIGS[4], CONFIGS[6]] {
+    for text in [0, 1, 3, 4, 6, 8, 9].map(|kind| CONFIGS[kind]) {
         let config = config(text);
         let (process, solver) = (config.process(), config.solver(8, 9).unwrap());
         let level = |step: usize| {
@@ -131,6 +137,46 @@ fn a_perfect_prediction_leads_back_to_the_data() {
             let worst = (sample.clone() - want).abs().max().into_scalar::<f32>();
             assert!(worst < 1e-4, "{text} after step {step}: {worst}");
         }
+    }
+}
+
+/// Normal data of standard deviation 1/2 has a network that can be written down, and so has the
+/// way of a sample. UniPC's error falls by one order more than its predictor has, since every
+/// step is corrected; without the corrector it does not.
+#[test]
+fn unipc_converges_by_its_order_and_one_more() {
+    let spread = |alpha: f64, sigma: f64| alpha * alpha / 4.0 + sigma * sigma;
+    let error = |options: &str, steps: usize| {
+        let text = format!(
+            r#"{{"_class_name": "UniPCMultistepScheduler", "use_exponential_sigmas": true,
+                 "sigma_min": 0.02, "sigma_max": 5.0, {options}}}"#
+        );
+        let solver = config(&text).solver(2 * steps + 1, 1).unwrap();
+        let level = |step: usize| (solver.steps()[step].alpha, solver.steps()[step].sigma);
+        let (mut sample, mut state) =
+            (Tensor::<3>::ones([1, 1, 1], &Device::flex()), State::default());
+        for step in 0..steps {
+            let (alpha, sigma) = level(step);
+            let epsilon = sample.clone() * (sigma / spread(alpha, sigma));
+            sample = solver.step(step, &mut state, sample, epsilon, None).unwrap();
+        }
+        let ((alpha, sigma), (first_alpha, first_sigma)) = (level(steps), level(0));
+        let want = (spread(alpha, sigma) / spread(first_alpha, first_sigma)).sqrt();
+        (f64::from(values(&sample)[0]) / want - 1.0).abs()
+    };
+    let never: Vec<usize> = (0..24).collect();
+    let uncorrected = format!(r#""solver_order": 1, "disable_corrector": {never:?}"#);
+    let cases = [
+        (r#""solver_order": 1"#, 1.8..2.2),
+        (r#""solver_order": 1, "solver_type": "bh1""#, 1.8..2.2),
+        (r#""solver_order": 2"#, 2.4..3.2),
+        (r#""solver_order": 3"#, 3.5..5.0),
+        (r#""solver_order": 2, "predict_x0": false, "final_sigmas_type": "sigma_min""#, 2.4..3.2),
+        (&uncorrected, 0.8..1.2),
+    ];
+    for (options, orders) in cases {
+        let order = (error(options, 12) / error(options, 24)).log2();
+        assert!(orders.contains(&order), "{options}: order {order}");
     }
 }
 
