@@ -124,6 +124,24 @@ pub enum Error {
         class: &'static str,
     },
 
+    /// No explicit timesteps.
+    #[error("renoise needs at least one timestep; allowed are falling {allowed}")]
+    NoTimesteps {
+        /// The timesteps that the process has.
+        allowed: String,
+    },
+
+    /// Explicit timesteps that do not fall, or that the process does not have.
+    #[error("renoise: timestep number {number} is {timestep}; allowed are falling {allowed}")]
+    Timesteps {
+        /// The first at fault, from 1.
+        number: usize,
+        /// Its value.
+        timestep: f64,
+        /// The timesteps that the process has.
+        allowed: String,
+    },
+
     /// A noise weight that the solver cannot use.
     #[error("{class}: eta {eta} is not supported; only DDIMScheduler has it, from 0 to 1")]
     Eta {

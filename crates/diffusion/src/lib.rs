@@ -41,6 +41,7 @@ mod ddpm;
 mod dpm_config;
 mod dpm_solver;
 mod flow_euler;
+mod renoise;
 mod solver;
 mod state;
 mod unipc;

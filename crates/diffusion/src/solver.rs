@@ -24,7 +24,8 @@ impl Step {
     }
 }
 
-/// A schedule and the rule that takes its steps. Built by [`crate::SchedulerConfig::solver`].
+/// A schedule and the rule that takes its steps. Built by [`crate::SchedulerConfig::solver`] or
+/// [`Solver::renoise`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solver {
     steps: Vec<Step>,
@@ -33,7 +34,7 @@ pub struct Solver {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Rule {
-    /// DDIM, DDPM and Euler: each step stands alone.
+    /// DDIM, DDPM, Euler and renoise: each step stands alone.
     WithoutMemory(Vec<Update>),
     DpmSolver(DpmSolver),
     UniPc(UniPc),

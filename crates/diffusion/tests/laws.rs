@@ -4,7 +4,7 @@
 
 use burn::tensor::{Device, Tensor};
 use diffusion::{
-    Draw, Error, Place, Process, SchedulerConfig, Solver, State, VpPrediction, denoise,
+    Draw, Error, Place, Process, SchedulerConfig, Solver, State, Step, VpPrediction, denoise,
 };
 use std::ops::Range;
 use std::slice::from_ref;
@@ -69,8 +69,9 @@ fn run(
 fn regions_step_alone_as_they_step_together() {
     let all = 0..SHAPE[1];
     let regions = [0..2, 2..3, 3..9];
-    for text in CONFIGS {
-        let solver = config(text).with_eta(0.0).unwrap().solver(6, 9).unwrap();
+    let solvers = CONFIGS.map(|text| (text, config(text).solver(6, 9).unwrap()));
+    let renoise = Solver::renoise(&Process::Flow, &[1000.0, 900.0, 750.5, 500.0, 250.0, 1.0]);
+    for (text, solver) in solvers.into_iter().chain([("renoise", renoise.unwrap())]) {
         for (split, join) in [(0, 6), (1, 3), (2, 4), (3, 6)] {
             let start = vec![(tensor("initial", 0), solver.state())];
             let whole = run(&solver, 0..6, from_ref(&all), start.clone());
@@ -220,6 +221,67 @@ fn a_level_means_the_nearest_timestep() {
         let levels: Vec<f32> = (1..999).map(level).collect();
         let level = Tensor::<1>::from_floats(&levels[..], &Device::flex()).reshape([1, 998, 1]);
         assert_eq!(values(&process.timestep(level)), want, "{off}");
+    }
+}
+
+/// The processes that a few-step network can have, with timesteps of each.
+fn few_step_processes() -> [(Process, [f64; 3]); 4] {
+    let alphas_cumprod: Vec<f32> = (0..50).map(|i| 0.98 - 0.019 * i as f32).collect();
+    let vp = |prediction| Process::Vp { alphas_cumprod: alphas_cumprod.clone(), prediction };
+    [
+        (Process::Flow, [1000.0, 624.5, 20.0]),
+        (vp(VpPrediction::Epsilon), [49.0, 30.0, 0.0]),
+        (vp(VpPrediction::Velocity), [49.0, 30.0, 0.0]),
+        (vp(VpPrediction::Sample), [49.0, 30.0, 0.0]),
+    ]
+}
+
+/// Renoise is the process itself: its `clean`, then its `noise` at the next timestep.
+#[test]
+fn renoise_predicts_the_clean_sample_and_noises_it_to_the_next_timestep() {
+    for (process, timesteps) in few_step_processes() {
+        let solver = Solver::renoise(&process, &timesteps).unwrap();
+        let level =
+            |step: usize| Tensor::full([1, 1, 1], process.level(timesteps[step]), &Device::flex());
+        let mut state = solver.state();
+        let mut sample = tensor("initial", 0);
+        for (step, at) in timesteps.into_iter().enumerate() {
+            assert_eq!(solver.steps()[step].timestep, at);
+            let prediction = tensor("prediction", step);
+            let mut want = process.clean(sample.clone(), prediction.clone(), level(step));
+            if step < 2 {
+                want = process.noise(want, tensor("noise", step), level(step + 1));
+            }
+            assert_eq!(solver.wants_noise(step), step < 2, "{process:?} at step {step}");
+            let noise = solver.wants_noise(step).then(|| tensor("noise", step));
+            sample = solver.step(step, &mut state, sample, prediction, noise).unwrap();
+            let worst = (sample.clone() - want).abs().max().into_scalar::<f32>();
+            assert!(worst < 1e-5, "{process:?} after step {step}: {worst}");
+        }
+    }
+}
+
+/// One timestep is one look at the network, without noise; and whatever noise is drawn between
+/// the steps, a network that knows the data leads to it.
+#[test]
+fn renoise_forgets_all_noise_but_that_of_the_last_level() {
+    for (process, timesteps) in few_step_processes() {
+        let single = Solver::renoise(&process, &timesteps[..1]).unwrap();
+        assert_eq!((single.steps().len(), single.wants_noise(0)), (1, false));
+        let solver = Solver::renoise(&process, &timesteps).unwrap();
+        let data = tensor("data", 0);
+        let mut sample = tensor("initial", 0);
+        let mut state = solver.state();
+        for (step, at) in timesteps.into_iter().enumerate() {
+            let Step { alpha, sigma, .. } = solver.steps()[step];
+            let epsilon = (sample.clone() - data.clone() * alpha) / sigma;
+            let level = Tensor::full([1, 1, 1], process.level(at), &Device::flex());
+            let prediction = process.target(data.clone(), epsilon, level);
+            let noise = solver.wants_noise(step).then(|| tensor("fresh", step));
+            sample = solver.step(step, &mut state, sample, prediction, noise).unwrap();
+        }
+        let worst = (sample - data).abs().max().into_scalar::<f32>();
+        assert!(worst < 1e-4, "{process:?}: {worst}");
     }
 }
 

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use burn::tensor::{Device, Tensor};
-use diffusion::{SchedulerConfig, Solver, State};
+use diffusion::{Process, SchedulerConfig, Solver, State};
 
 /// The message of the error that reading `text` or cutting it into `steps` gives.
 fn message(text: &str, steps: usize) -> String {
@@ -163,6 +163,36 @@ fn eta_and_sigmas_that_a_class_does_not_have() {
         assert!(read(FLOW).solver_at(sigmas, 4).is_err(), "{sigmas:?}");
         assert!(wan.solver_at(sigmas, 4).is_err(), "{sigmas:?}");
     }
+}
+
+#[test]
+fn timesteps_that_renoise_cannot_visit() {
+    let vp = |class: &str, options: &str| {
+        SchedulerConfig::from_json(&with(class, options)).unwrap().process()
+    };
+    let flow = Process::Flow;
+    let ddim = vp(DDIM, r#""_x": 0"#);
+    let cases: [(&Process, &[f64], [&str; 2]); 9] = [
+        (&flow, &[], ["at least one", "up to 1000"]),
+        (&flow, &[1000.0, 750.0, 750.0], ["number 3 is 750", "falling"]),
+        (&flow, &[1001.0], ["number 1 is 1001", "up to 1000"]),
+        (&flow, &[500.0, 0.0], ["number 2 is 0", "above 0"]),
+        (&flow, &[500.0, f64::NAN], ["number 2 is NaN", "above 0"]),
+        (&ddim, &[], ["at least one", "0 to 999"]),
+        (&ddim, &[1000.0, 500.0], ["number 1 is 1000", "0 to 999"]),
+        (&ddim, &[500.5], ["number 1 is 500.5", "whole"]),
+        (&ddim, &[3.0, -1.0], ["number 2 is -1", "0 to 999"]),
+    ];
+    for (process, timesteps, words) in cases {
+        let message = Solver::renoise(process, timesteps).unwrap_err().to_string();
+        assert!(words.iter().all(|word| message.contains(word)), "{words:?}: {message}");
+    }
+    // Without signal, noise says nothing about the clean sample; a velocity does.
+    let zero_snr = r#""rescale_betas_zero_snr": true"#;
+    let message = Solver::renoise(&vp(DDIM, zero_snr), &[999.0]).unwrap_err().to_string();
+    assert!(message.contains("step 0 of 1") && message.contains("v_prediction"), "{message}");
+    let velocity = vp(DDIM, &format!(r#"{zero_snr}, "prediction_type": "v_prediction""#));
+    assert!(Solver::renoise(&velocity, &[999.0, 500.0]).is_ok());
 }
 
 #[test]
