@@ -151,6 +151,19 @@ pub enum Error {
         eta: f64,
     },
 
+    /// A parameter of a timestep sampler that makes no density.
+    #[error("{sampler}: {parameter} {value} is not supported; supported are {allowed}")]
+    Sampler {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The parameter at fault.
+        parameter: &'static str,
+        /// Its value.
+        value: f64,
+        /// The values that are supported.
+        allowed: String,
+    },
+
     /// A guidance scale that is not a number.
     #[error("guidance scale {scale} is not a finite number")]
     Guidance {
