@@ -33,10 +33,10 @@ pub(crate) fn pixart(dtype: DType) -> impl Fn() -> Tensor<3> {
         levels: Levels::per_sample(sigma.clone()),
         sigma,
         positions: model.positions([32, 32], 2, &device),
-        context: Context {
-            tokens: normal([2, 120, 4096], &device),
-            mask: Some(Tensor::ones([2, 120], &device)),
-        },
+        context: Context::text(
+            normal([2, 120, 4096], &device),
+            Some(Tensor::ones([2, 120], &device)),
+        ),
         frame: None,
         enabled: true,
     };

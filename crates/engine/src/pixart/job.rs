@@ -157,9 +157,10 @@ impl Pipeline {
                 [batch, length]
             ));
         }
-        let context = |sample: usize| Context {
-            tokens: tokens.clone().slice_dim(0, sample..sample + 1),
-            mask: mask_values.clone().map(|mask| mask.slice_dim(0, sample..sample + 1)),
+        let context = |sample: usize| {
+            let rows = sample..sample + 1;
+            let mask = mask_values.clone().map(|mask| mask.slice_dim(0, rows.clone()));
+            Context::text(tokens.clone().slice_dim(0, rows), mask)
         };
         Ok((0..batch).map(context).collect())
     }

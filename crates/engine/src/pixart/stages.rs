@@ -51,7 +51,7 @@ impl Pipeline {
         let store = component.open(&self.device)?;
         let tokens = encoder.encode(&Weights::new(store), ids, mask.clone())?;
         finite(&tokens, "the text encoder", store)?;
-        Ok(Context { tokens, mask: Some(mask) })
+        Ok(Context::text(tokens, Some(mask)))
     }
 
     /// Token ids and mask, `[1, L]` each.
