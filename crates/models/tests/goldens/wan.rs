@@ -1,8 +1,8 @@
 //! Wan: block, whole transformer, gradients; and what holds for any of its inputs.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use models::dit::wan::{Rope, Shared, Stream, Wan, WanConfig};
-use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Prediction, Store, Weights};
+use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Precision, Prediction, Store, Weights};
 
 use crate::reader::{Golden, check, check_norm, values};
 
@@ -334,6 +334,24 @@ fn a_level_per_token_is_a_level_per_sample_where_all_are_equal() {
         index: Some(Tensor::ones([batch, tokens], &device)),
     };
     assert_eq!(values(&case.predict(&indexed)), values(&case.predict(&plain)));
+}
+
+/// bf16 rounds every matrix but those of the timestep, whose sinusoids it would blur.
+#[test]
+fn in_bf16_the_timestep_stays_as_it_is_stored() {
+    let case = Case::open("t2v");
+    let file = crate::reader::folder().join("wan_transformer.safetensors");
+    let store = Store::open_keeping(&[file], Precision::Bf16, &Wan::KEPT, &Device::flex())
+        .unwrap()
+        .renamed(|name| name.strip_prefix("t2v.weights.").map(str::to_owned));
+    for (name, parameter) in store.iter() {
+        let matrix = name.ends_with(".weight") && parameter.shape.len() > 1;
+        let rounded = matrix && !name.contains(".time_embedder.");
+        let want = if rounded { DType::BF16 } else { DType::F32 };
+        assert_eq!(parameter.values.dtype(), want, "{name}");
+    }
+    let case = Case { weights: store, ..case };
+    check("bf16", &case.predict(&case.inputs()), &case.tokens("output"), 3e-2);
 }
 
 /// Masked text is text that is not there.
