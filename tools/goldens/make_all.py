@@ -24,6 +24,7 @@ SCRIPTS = [
     "pixart_transformer.py",
     "t5.py",
     "vae.py",
+    "wan_transformer.py",
     "pipeline.py",
     "solvers.py",
 ]

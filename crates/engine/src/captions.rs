@@ -5,9 +5,9 @@ use std::path::Path;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use diffusion::Branch;
 use models::text::t5::{T5Config, T5Encoder};
-use nn::{Context, Precision, Weights};
+use nn::{Context, Weights};
 
-use crate::component::Component;
+use crate::component::{Component, Holding};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::progress::{self, Progress};
@@ -41,7 +41,7 @@ impl TextEncoder {
         let network = T5Encoder::new(config);
         let weights = folder.weights("text_encoder")?;
         let component =
-            Component::new(weights, Precision::Stored, &T5Encoder::IGNORED, |weights| {
+            Component::new(weights, Holding::STORED, &T5Encoder::IGNORED, |weights| {
                 network.declare(weights)
             })?;
         let tokenizer = Tokenizer::open(&folder.component("tokenizer")?)?;
@@ -104,7 +104,7 @@ impl TextEncoder {
         let store = self.component.open(device)?;
         let tokens = self.network.encode(&Weights::new(store), ids, mask.clone())?;
         finite::check(&tokens, "the text encoder", store)?;
-        Ok(Context { tokens, mask: Some(mask) })
+        Ok(Context::text(tokens, Some(mask)))
     }
 }
 
@@ -161,9 +161,10 @@ fn given_contexts(
             [batch, length]
         ));
     }
-    let context = |sample: usize| Context {
-        tokens: tokens.clone().slice_dim(0, sample..sample + 1),
-        mask: mask_values.clone().map(|mask| mask.slice_dim(0, sample..sample + 1)),
+    let context = |sample: usize| {
+        let rows = sample..sample + 1;
+        let mask = mask_values.clone().map(|mask| mask.slice_dim(0, rows.clone()));
+        Context::text(tokens.clone().slice_dim(0, rows), mask)
     };
     Ok((0..batch).map(context).collect())
 }

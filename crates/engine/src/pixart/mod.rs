@@ -7,10 +7,10 @@ use burn::tensor::Device;
 use diffusion::SchedulerConfig;
 use models::dit::pixart::{Pixart, PixartConfig};
 use models::vae::kl::{AutoencoderKl, KlConfig};
-use nn::{Dit, Precision};
+use nn::Dit;
 
 use crate::captions::TextEncoder;
-use crate::component::Component;
+use crate::component::{Component, Holding};
 use crate::error::Result;
 use crate::folder::{self, ModelFolder};
 use crate::pipeline::{Answer, Frames, Latents, Residency, Setup};
@@ -43,13 +43,13 @@ impl Pipeline {
         let vae = AutoencoderKl::new(KlConfig::from_json(&folder.text("vae", "config.json")?)?);
         let transformer_weights = Component::new(
             folder.weights("transformer")?,
-            setup.precision,
+            Holding { precision: setup.precision, kept: &Pixart::KEPT },
             &["pos_embed.pos_embed"],
             |weights| transformer.declare(weights),
         )?;
         // Pixels show what bf16 does to a VAE, and its weights are few.
         let vae_weights =
-            Component::new(folder.weights("vae")?, Precision::Stored, &[], |weights| {
+            Component::new(folder.weights("vae")?, Holding::STORED, &[], |weights| {
                 vae.declare(weights)
             })?;
         let pipeline = Pipeline {

@@ -6,3 +6,5 @@ mod pixart;
 mod reader;
 mod t5;
 mod vae;
+mod wan;
+mod wan_config;
