@@ -3,7 +3,7 @@
 Four models: `t2v` (two layers, a norm before cross-attention), `i2v` (keys and values for a picture,
 more input than output channels, no such norm), `flf2v` (the weights of `i2v` and an embedding of the
 places of two pictures' tokens) and `ti2v` (a timestep per token, one text token, an odd patch). Each
-with inputs, the whole output and the gradients of sum(output * cotangent); `t2v` also with one
+with inputs, the whole output and sketches of the gradients of sum(output * cotangent); `t2v` also with one
 block's own inputs and output.
 """
 
@@ -167,7 +167,7 @@ def make(name, case):
         **tiny.prefixed("weights", weights),
         **tiny.prefixed("inputs", values),
         **tiny.prefixed("block.1", seen),
-        **tiny.prefixed("gradients", {key: result[2][key] for key in weights if not blind(case, key)}),
+        **tiny.prefixed("gradients", {key: tiny.sketch(result[2][key]) for key in weights if not blind(case, key)}),
         "output": result[0],
         "cotangent": cotangent,
         "loss": result[1],
