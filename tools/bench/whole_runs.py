@@ -45,11 +45,36 @@ def pixart_folder(path, layers):
     return (1, 4, 64, 64)
 
 
+def wan_folder(path, layers):
+    """Wan-1.3B's width and VAE with fewer layers, and a small text encoder."""
+    import torch
+    from diffusers import AutoencoderKLWan, WanTransformer3DModel
+    import wan_folder
+
+    sizes = wan_folder.Sizes(
+        kind="t2v", heads=1, head_width=12, layers=1, text_width=512, vae_width=4, latent=16,
+        seed=1, library_weights=True,
+    )
+    torch.manual_seed(0)
+    pipeline = wan_folder.build(sizes)
+    pipeline.transformer = WanTransformer3DModel(
+        num_attention_heads=12, attention_head_dim=128, ffn_dim=8960, num_layers=layers,
+        text_dim=512,
+    ).eval()
+    pipeline.vae = AutoencoderKLWan().eval()
+    pipeline.save_pretrained(path)
+    return (1, 16, 3, 30, 40)
+
+
 # name -> (maker of the folder, diffusers class, arguments both sides take)
 CASES = {
     "PixArt-XL width, 8 layers, 512 x 512, 2 steps, guidance 4.5": (
         lambda path: pixart_folder(path, 8), "PixArtAlphaPipeline",
         {"steps": 2, "guidance": 4.5, "height": 512, "width": 512},
+    ),
+    "Wan-1.3B width, 4 layers, 9 frames of 240 x 320, 2 steps, guidance 5": (
+        lambda path: wan_folder(path, 4), "WanPipeline",
+        {"steps": 2, "guidance": 5.0, "height": 240, "width": 320, "frames": 9},
     ),
 }
 
@@ -106,10 +131,12 @@ def run_diffusers(work, name, threads):
     }
     if pipeline_class == "PixArtAlphaPipeline":
         call |= {"callback": note_old, "use_resolution_binning": False}
+        pipeline(**call).images[0].save(work / "theirs.png")
     else:
         call |= {"callback_on_step_end": lambda pipe, *rest: note(*rest)}
-    image = pipeline(**call).images[0]
-    image.save(work / "theirs.png")
+        call |= {"num_frames": arguments["frames"], "output_type": "pil"}
+        for index, frame in enumerate(pipeline(**call).frames[0]):
+            frame.save(work / f"theirs-{index}.png")
     (work / "first.json").write_text(json.dumps(first[0]))
 
 

@@ -89,6 +89,9 @@ pub enum Error {
     /// A schedule could not be built or run.
     #[error("scheduler: {0}")]
     Diffusion(#[from] diffusion::Error),
+    /// A frame could not be written.
+    #[error(transparent)]
+    Media(#[from] data::media::Error),
     /// A caption could not be cut into tokens.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

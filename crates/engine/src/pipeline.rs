@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
+use data::media::Frame;
 use nn::Precision;
 
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::picture::Picture;
 use crate::progress::Progress;
 use crate::request::Request;
-use crate::{pixart, tensors};
+use crate::{pixart, tensors, wan};
 
 /// How long components stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,7 @@ pub struct Pipeline(Family);
 
 enum Family {
     Pixart(Box<pixart::Pipeline>),
+    Wan(Box<wan::Pipeline>),
 }
 
 /// Receives what is decoded, frame by frame, so that no one need hold a whole clip.
@@ -48,11 +49,11 @@ pub trait Frames {
     /// It cannot be received.
     fn begin(&mut self, samples: usize, frames: usize) -> Result<()>;
 
-    /// The next frame of a sample; a sample's frames come in order, and samples one after another.
+    /// The next frame of a sample; its frames come in order, and samples one after another.
     ///
     /// # Errors
     /// It cannot be kept.
-    fn frame(&mut self, sample: usize, frame: Picture) -> Result<()>;
+    fn frame(&mut self, sample: usize, frame: Frame) -> Result<()>;
 }
 
 /// What a request gave besides its frames.
@@ -94,7 +95,10 @@ impl Pipeline {
         if pixart::Pipeline::CLASSES.contains(&class) {
             return Ok(Pipeline(Family::Pixart(Box::new(pixart::Pipeline::open(&folder, setup)?))));
         }
-        let supported = pixart::Pipeline::CLASSES.iter();
+        if wan::Pipeline::CLASSES.contains(&class) {
+            return Ok(Pipeline(Family::Wan(Box::new(wan::Pipeline::open(&folder, setup)?))));
+        }
+        let supported = pixart::Pipeline::CLASSES.iter().chain(&wan::Pipeline::CLASSES);
         Err(Error::Pipeline {
             path: path.join("model_index.json"),
             class: class.to_owned(),
@@ -115,6 +119,7 @@ impl Pipeline {
     ) -> Result<Answer> {
         match &mut self.0 {
             Family::Pixart(pipeline) => pipeline.run(request, progress, frames),
+            Family::Wan(pipeline) => pipeline.run(request, progress, frames),
         }
     }
 
@@ -122,6 +127,7 @@ impl Pipeline {
     pub fn frame_rate(&self) -> f64 {
         match &self.0 {
             Family::Pixart(_) => 1.0,
+            Family::Wan(pipeline) => pipeline.frame_rate(),
         }
     }
 }

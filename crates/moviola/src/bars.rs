@@ -1,19 +1,22 @@
-//! Progress bars, one per stage, and how long the run took to get where.
+//! Progress bars, one per stage.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::clock::Clock;
+
 /// Draws a bar per stage on the terminal; draws nothing where there is none.
-pub(crate) struct Bars {
+pub(crate) struct Bars<'a> {
     bar: Option<ProgressBar>,
-    started: Instant,
+    clock: &'a Clock,
     denoising: bool,
-    first_step: Option<f64>,
+    interrupted: Arc<AtomicBool>,
 }
 
-impl Progress for Bars {
+impl Progress for Bars<'_> {
     fn begin(&mut self, stage: &str, total: usize) {
         self.finish();
         self.denoising = stage == "denoise";
@@ -26,34 +29,23 @@ impl Progress for Bars {
     }
 
     fn reach(&mut self, done: usize) {
-        if self.denoising && self.first_step.is_none() {
-            self.first_step = Some(self.seconds());
+        if self.denoising {
+            self.clock.first_step();
         }
         if let Some(bar) = &self.bar {
             bar.set_position(done as u64);
         }
     }
 
-    /// Nothing is written before the end, so the system's own interruption is safe.
     fn interrupted(&self) -> bool {
-        false
+        self.interrupted.load(Ordering::Relaxed)
     }
 }
 
-impl Bars {
-    /// Bars of a run that started at `started`.
-    pub(crate) fn new(started: Instant) -> Bars {
-        Bars { bar: None, started, denoising: false, first_step: None }
-    }
-
-    /// Seconds since the start.
-    pub(crate) fn seconds(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
-    }
-
-    /// Seconds from the start to the end of the first denoising step.
-    pub(crate) fn first_step(&self) -> Option<f64> {
-        self.first_step
+impl<'a> Bars<'a> {
+    /// Bars of a run that `clock` times and a set flag interrupts.
+    pub(crate) fn new(clock: &'a Clock, interrupted: Arc<AtomicBool>) -> Bars<'a> {
+        Bars { bar: None, clock, denoising: false, interrupted }
     }
 
     /// Leaves the last bar standing.

@@ -2,19 +2,20 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use clap::ValueEnum;
+use data::media::{Format, FrameRate};
 use engine::{
-    Answer, CaptionStyle, Decoding, Error, Frames, Picture, Pipeline, Request, Residency, Result,
-    Setup, Sizing,
+    CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Setup, Sizing,
 };
 use nn::Precision;
 
 use crate::bars::Bars;
-use crate::{device, output};
+use crate::clock::Clock;
+use crate::output::{self, Output};
+use crate::{device, signals};
 
-/// Make pictures from captions.
+/// Make clips and pictures from captions and pictures.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -83,7 +84,7 @@ pub(crate) struct Arguments {
     /// `..._attention_mask`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompts"])]
     prompt_embeds: Option<PathBuf>,
-    /// Text tokens at the most [default: 120]
+    /// Text tokens at the most [default: 120 for PixArt, 512 for Wan]
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
     /// Noise that DDIM puts back, 0 to 1
@@ -98,13 +99,21 @@ pub(crate) struct Arguments {
     /// Decode in overlapping tiles: less memory, slightly different pixels
     #[arg(long)]
     tile_vae: bool,
-    /// Where the picture goes; several are numbered
-    #[arg(long, value_name = "FILE.png")]
+    /// Frames per second of a clip [default: the model's]
+    #[arg(long, value_name = "N")]
+    fps: Option<f64>,
+    /// Where it goes; several are numbered. The extension says as what: .mp4, .gif, .png (a contact
+    /// sheet of a clip), .safetensors, or a folder of frames if there is none
+    #[arg(long, value_name = "PATH")]
     output: PathBuf,
 }
 
 const EXAMPLES: &str = "Examples:
   moviola generate --model goldens/pixart-tiny --prompt 'a red fox in the snow' --output fox.png
+  moviola generate --model Wan-AI/Wan2.1-T2V-1.3B-Diffusers --prompt 'a cat walks on grass' \\
+      --frames 33 --dtype bf16 --output cat.mp4
+  moviola generate --model Wan-AI/Wan2.2-TI2V-5B-Diffusers --prompt 'waves roll in' \\
+      --image shore.jpg --dtype bf16 --output shore.mp4
   moviola generate --model PixArt-alpha/PixArt-XL-2-512x512 --prompt 'a lighthouse' --steps 14 \\
       --dtype bf16 --seed 7 --count 4 --output lighthouse.png";
 
@@ -118,15 +127,11 @@ enum Dtype {
 ///
 /// # Errors
 /// Something is wrong with the request, the model or the output; nothing was written then.
-pub(crate) fn run(arguments: &Arguments, started: Instant) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Result<()> {
     let device = device::parse(&arguments.device)?;
     let request = arguments.request()?;
-    let pictures = match &request.prompt_embeds {
-        // How many there are is in the file; the numbered form is checked alike.
-        Some(_) => request.count,
-        None => request.prompts.len() * request.count,
-    };
-    output::Output::new(&arguments.output, pictures)?;
+    Format::of(&arguments.output)?;
+    output::writable(&arguments.output.with_extension("json"))?;
     if let Some(path) = &arguments.save_latents {
         output::writable(path)?;
     }
@@ -147,24 +152,16 @@ pub(crate) fn run(arguments: &Arguments, started: Instant) -> Result<()> {
     let residency = if arguments.offload { Residency::OneAtATime } else { Residency::Kept };
     let model = engine::locate(&arguments.model)?;
     let mut pipeline = Pipeline::open(&model, &Setup { precision, residency, device })?;
-    let mut bars = Bars::new(started);
-    let mut pictures = Pictures(Vec::new());
-    let answer = pipeline.run(&request, &mut bars, &mut pictures)?;
+    let rate = FrameRate::from_number(arguments.fps.unwrap_or(pipeline.frame_rate()))?;
+    let record = |sample, size| arguments.record(&request, sample, size, clock);
+    let mut output = Output::new(&arguments.output, rate, &record);
+    let mut bars = Bars::new(clock, signals::watch()?);
+    let answer = pipeline.run(&request, &mut bars, &mut output)?;
     bars.finish();
-    arguments.write(&request, answer, &pictures.0, &bars)
-}
-
-/// The frames of a run.
-struct Pictures(Vec<Picture>);
-
-impl Frames for Pictures {
-    fn begin(&mut self, _: usize, _: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn frame(&mut self, _: usize, frame: Picture) -> Result<()> {
-        self.0.push(frame);
-        Ok(())
+    output.finish()?;
+    match &arguments.save_latents {
+        Some(path) => output::write(path, &answer.latents.file()?),
+        None => Ok(()),
     }
 }
 
@@ -206,40 +203,13 @@ impl Arguments {
         })
     }
 
-    #[expect(
-        clippy::print_stdout,
-        reason = "where the pictures are is what the user wants to know"
-    )]
-    fn write(
-        &self,
-        request: &Request,
-        answer: Answer,
-        pictures: &[Picture],
-        bars: &Bars,
-    ) -> Result<()> {
-        let output = output::Output::new(&self.output, pictures.len())?;
-        if let Some(path) = &self.save_latents {
-            output::write(path, &answer.latents.file()?)?;
-        }
-        for (index, picture) in pictures.iter().enumerate() {
-            let path = output.picture(index);
-            output::write(&path, &picture.png()?)?;
-            let mut record = self.record(request, index, picture.size());
-            record["seconds"] = bars.seconds().into();
-            record["seconds_to_first_step"] = bars.first_step().into();
-            let text = serde_json::to_string_pretty(&record).expect("a record is plain JSON");
-            output::write(&path.with_extension("json"), text.as_bytes())?;
-            println!("{}", path.display());
-        }
-        Ok(())
-    }
-
-    /// Everything needed to make picture `index` again.
+    /// Everything needed to make sample `index` again, and how long it took.
     fn record(
         &self,
         request: &Request,
         index: usize,
-        [height, width]: [usize; 2],
+        [frames, height, width]: [usize; 3],
+        clock: &Clock,
     ) -> serde_json::Value {
         serde_json::json!({
             "moviola": env!("CARGO_PKG_VERSION"),
@@ -250,8 +220,13 @@ impl Arguments {
             "prompt_embeds": request.prompt_embeds,
             "steps": request.steps,
             "guidance": request.guidance,
+            "guidance_2": request.second_guidance,
+            "frames": frames,
             "height": height,
             "width": width,
+            "fps": self.fps,
+            "image": request.image,
+            "last_image": request.last_image,
             "seed": request.seed,
             "sample": index,
             "noise": request.noise,
@@ -262,6 +237,8 @@ impl Arguments {
             "resolution_binning": self.resolution_binning,
             "clean_caption": self.clean_caption,
             "tile_vae": self.tile_vae,
+            "seconds": clock.seconds(),
+            "seconds_to_first_step": clock.seconds_to_first_step(),
         })
     }
 }

@@ -9,13 +9,12 @@ use super::Pipeline;
 use super::job::Job;
 use crate::captions::Captions;
 use crate::error::Result;
-use crate::picture::Picture;
 use crate::pipeline::Frames;
 use crate::progress::{self, Progress};
 use crate::request::{CaptionStyle, Decoding, Request};
 use crate::sampling::Spot;
 use crate::tokenizer::caption;
-use crate::{finite, sizes};
+use crate::{finite, pixels, sizes};
 
 impl Pipeline {
     /// Captions to embeddings.
@@ -122,7 +121,8 @@ impl Pipeline {
             })?;
             finite::check(&image, "the VAE", store)?;
             let image = sizes::resize_and_crop(image, job.asked);
-            frames.frame(sample, Picture::new(image.squeeze_dim::<3>(0))?)?;
+            let pixels = image.squeeze_dim::<3>(0).permute([1, 2, 0]);
+            frames.frame(sample, pixels::frame(pixels)?)?;
         }
         Ok(())
     }
