@@ -27,6 +27,7 @@ SCRIPTS = [
     "wan_transformer.py",
     "pipeline.py",
     "solvers.py",
+    "wan_vae.py",
 ]
 
 

@@ -8,3 +8,4 @@ mod t5;
 mod vae;
 mod wan;
 mod wan_config;
+mod wan_vae;
