@@ -40,10 +40,9 @@ impl TextEncoder {
         let config = T5Config::from_json(&folder.text("text_encoder", "config.json")?)?;
         let network = T5Encoder::new(config);
         let weights = folder.weights("text_encoder")?;
-        let component =
-            Component::new(weights, Holding::STORED, &T5Encoder::IGNORED, |weights| {
-                network.declare(weights)
-            })?;
+        let component = Component::new(weights, Holding::STORED, &T5Encoder::IGNORED, |weights| {
+            network.declare(weights)
+        })?;
         let tokenizer = Tokenizer::open(&folder.component("tokenizer")?)?;
         Ok(TextEncoder { tokenizer, network, component })
     }

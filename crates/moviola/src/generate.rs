@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use data::media::{Format, FrameRate};
-use engine::{
-    CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Setup, Sizing,
-};
+use engine::{CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Setup, Sizing};
 use nn::Precision;
 
 use crate::bars::Bars;

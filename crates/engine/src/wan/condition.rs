@@ -29,12 +29,10 @@ impl Vision {
     pub(super) fn open(folder: &ModelFolder) -> Result<Vision> {
         let config = ClipVisionConfig::from_json(&folder.text("image_encoder", "config.json")?)?;
         let network = ClipVision::new(config);
-        let component = Component::new(
-            folder.weights("image_encoder")?,
-            Holding::STORED,
-            &ClipVision::IGNORED,
-            |weights| network.declare(weights),
-        )?;
+        let component =
+            Component::new(folder.weights("image_encoder")?, Holding::STORED, &[], |weights| {
+                network.declare(weights)
+            })?;
         const FILE: &str = "preprocessor_config.json";
         let text = folder.text("image_processor", FILE)?;
         let preprocessor = ClipPreprocessor::from_json(&text).map_err(|reason| Error::Json {
@@ -92,7 +90,8 @@ impl Pipeline {
         let Some(image) = &job.image else { return Ok(Condition::default()) };
         progress::check(progress)?;
         progress.begin("picture", 1);
-        let pictures: Vec<&SourceImage> = [Some(image), job.last_image.as_ref()].into_iter().flatten().collect();
+        let pictures: Vec<&SourceImage> =
+            [Some(image), job.last_image.as_ref()].into_iter().flatten().collect();
         let seen = match &mut self.vision {
             Some(vision) => Some(vision.encode(&pictures, &self.device)?),
             None => None,
@@ -130,7 +129,8 @@ impl Pipeline {
 /// The clip `[1, 3, F, H, W]` of the given pictures with grey between them.
 fn clip(job: &Job, pictures: &[&SourceImage], device: &Device) -> Tensor<5> {
     let [height, width] = job.size;
-    let frame = |picture: &SourceImage| picture.conditioning(job.size, device).unsqueeze_dim::<5>(2);
+    let frame =
+        |picture: &SourceImage| picture.conditioning(job.size, device).unsqueeze_dim::<5>(2);
     let mut frames: Vec<Tensor<5>> = pictures.iter().map(|picture| frame(picture)).collect();
     let between = job.frames.saturating_sub(frames.len());
     if between > 0 {
@@ -147,9 +147,16 @@ fn given_frames(job: &Job, device: &Device) -> Tensor<5> {
     let mut values = Vec::with_capacity(MASK_CHANNELS * frames);
     for channel in 0..MASK_CHANNELS {
         // Latent frame 0 holds the first frame alone, each later one holds four.
-        let frame = |latent: usize| (latent * MASK_CHANNELS + channel + 1).saturating_sub(MASK_CHANNELS);
+        let frame =
+            |latent: usize| (latent * MASK_CHANNELS + channel + 1).saturating_sub(MASK_CHANNELS);
         values.extend((0..frames).map(|latent| f32::from(u8::from(given(frame(latent))))));
     }
     let values = Tensor::<1>::from_floats(&values[..], device);
-    values.reshape([1, MASK_CHANNELS, frames, 1, 1]).expand([1, MASK_CHANNELS, frames, height, width])
+    values.reshape([1, MASK_CHANNELS, frames, 1, 1]).expand([
+        1,
+        MASK_CHANNELS,
+        frames,
+        height,
+        width,
+    ])
 }

@@ -64,10 +64,12 @@ impl Pipeline {
                 scheduler.class()
             )));
         }
-        let vae = AutoencoderKlWan::new(WanVaeConfig::from_json(&folder.text("vae", "config.json")?)?);
-        let vae_weights = Component::new(folder.weights("vae")?, Holding::STORED, &[], |weights| {
-            vae.declare(weights)
-        })?;
+        let vae =
+            AutoencoderKlWan::new(WanVaeConfig::from_json(&folder.text("vae", "config.json")?)?);
+        let vae_weights =
+            Component::new(folder.weights("vae")?, Holding::STORED, &[], |weights| {
+                vae.declare(weights)
+            })?;
         let experts = Experts::open(folder, setup)?;
         let expanded = folder.option::<bool>("expand_timesteps")?.unwrap_or(false);
         let conditioning = conditioning(&experts, vae.config.latent_channels, expanded)?;
@@ -140,10 +142,7 @@ impl Pipeline {
 /// How a picture enters, read off the channels; `expanded` is the folder's `expand_timesteps`.
 fn conditioning(experts: &Experts, latent: usize, expanded: bool) -> Result<Conditioning> {
     let config = experts.config();
-    folder::agree(
-        ("out_channels of transformer", config.out_channels),
-        ("z_dim of vae", latent),
-    )?;
+    folder::agree(("out_channels of transformer", config.out_channels), ("z_dim of vae", latent))?;
     let beside = 2 * latent + job::MASK_CHANNELS;
     match config.in_channels {
         channels if channels == latent && expanded => Ok(Conditioning::FirstFrame),

@@ -135,11 +135,7 @@ fn first_grid(job: &Job) -> [usize; 3] {
 
 /// The tokens and noise levels that the network is given: with clean tokens in place of the first
 /// ones, whose level is 0, and with what stands beside them.
-fn conditioned(
-    tokens: &Tensor<3>,
-    timestep: f32,
-    condition: &Condition,
-) -> (Tensor<3>, Levels) {
+fn conditioned(tokens: &Tensor<3>, timestep: f32, condition: &Condition) -> (Tensor<3>, Levels) {
     let device = tokens.device();
     let [_, count, _] = tokens.dims();
     if let Some(first) = &condition.first {
