@@ -21,7 +21,7 @@ pub use embedding::{grid_positions, position_embedding, timestep_embedding};
 pub use error::{Error, Result, most_similar};
 pub use fold::{Bag, Dit, forward, run_blocks};
 pub use inputs::{Context, Frame, Inputs, Levels, Modality, Prediction};
-pub use layers::{Convolution2d, Embedding, LayerNorm, Linear, Project, RmsNorm};
+pub use layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, Project, RmsNorm};
 pub use patch::{patchify, unpatchify};
 pub use store::{Parameter, Precision, Store};
 pub use weights::{Bias, Provider, Weights};

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use burn::tensor::{DType, Tensor};
 
 use crate::error::{Error, Result, most_similar};
-use crate::layers::{Convolution2d, Embedding, LayerNorm, Linear, RmsNorm};
+use crate::layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, RmsNorm};
 use crate::store::{Parameter, Store};
 
 /// Where parameters come from. This is what a layout or a training method implements.
@@ -122,6 +122,22 @@ impl<'a> Weights<'a> {
         let at = self.at(name);
         let weight = at.stored("weight", [outputs, inputs, kernel, kernel])?;
         Ok(Convolution2d { weight, bias: at.table("bias", [outputs])? })
+    }
+
+    /// A causal convolution `[outputs, inputs, ..kernel]` with bias; the kernel is time, height and
+    /// width.
+    ///
+    /// # Errors
+    /// A parameter is missing or misshapen.
+    pub fn convolution3d(
+        &self,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        [time, tall, wide]: [usize; 3],
+    ) -> Result<Convolution3d> {
+        let at = self.at(name);
+        let weight = at.stored("weight", [outputs, inputs, time, tall, wide])?;
+        Ok(Convolution3d { weight, bias: at.table("bias", [outputs])? })
     }
 
     /// Layer norm with weight and bias.
