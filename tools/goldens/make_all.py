@@ -26,6 +26,7 @@ SCRIPTS = [
     "vae.py",
     "pipeline.py",
     "solvers.py",
+    "wan_vae.py",
 ]
 
 

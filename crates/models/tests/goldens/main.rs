@@ -6,3 +6,4 @@ mod pixart;
 mod reader;
 mod t5;
 mod vae;
+mod wan_vae;
