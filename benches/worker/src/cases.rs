@@ -48,6 +48,8 @@ pub(crate) fn all(threads: usize) -> Vec<Case> {
         timed("pixart_xl_4_layers_b2_1024_f32", || networks::pixart(DType::F32)),
         timed("pixart_xl_4_layers_b2_1024_bf16", || networks::pixart(DType::BF16)),
         timed("vae_decode_512", networks::vae_decode),
+        timed("wan_vae_decode_9_frames", || networks::wan_vae_decode(3)),
+        timed("wan_vae_decode_17_frames", || networks::wan_vae_decode(5)),
     ]
 }
 
