@@ -203,6 +203,25 @@ def vae_decode():
     return without_gradients(lambda: model.decode(latents, return_dict=False)[0])
 
 
+def wan_vae_decode(latent_frames):
+    from diffusers import AutoencoderKLWan
+
+    model = AutoencoderKLWan().eval()
+    model.encoder = None
+    latents = torch.randn(1, 16, latent_frames, 16, 16)
+    return without_gradients(lambda: model.decode(latents, return_dict=False)[0])
+
+
+@case("wan_vae_decode_9_frames")
+def wan_vae_decode_9_frames():
+    return wan_vae_decode(3)
+
+
+@case("wan_vae_decode_17_frames")
+def wan_vae_decode_17_frames():
+    return wan_vae_decode(5)
+
+
 def peak_rss_bytes():
     """The largest resident size of this process so far; None where the system does not tell."""
     try:

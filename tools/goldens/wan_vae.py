@@ -1,6 +1,6 @@
 """AutoencoderKLWan both ways -> goldens/wan_vae.safetensors.
 
-`wan21` is a tiny Wan 2.1 (two residual blocks per level, widths that differ from level to level),
+`wan21` is a tiny Wan 2.1 (widths that differ from level to level, also odd ones),
 `wan22` a tiny Wan 2.2 (levels with shortcuts, a patch of two pixels, a decoder of its own width).
 Latents are 5 x 3 and 1 x 3 cells. As no frame looks at a later one, the nine frames that are
 decoded and encoded here also say what one and five frames give; of the decoded ones only some are
@@ -18,8 +18,8 @@ KEPT = [0, 2, 7]
 
 CASES = {
     "wan21": {
-        # Norms of two channels can magnify rounding; with this seed they do not.
-        "seed": 8300,
+        # Norms of few channels can magnify rounding; with this seed they do not.
+        "seed": 8128,
         "latent": (1, 3, 3, 5, 3),
         # Odd: half a cell more than 5 x 3 cells has no latent of its own.
         "clip": (1, 3, 9, 43, 28),
@@ -30,7 +30,7 @@ CASES = {
         "tiled_latent": (1, 3, 2, 5, 3),
         "tiled_clip": (1, 3, 5, 43, 24),
         "config": dict(
-            base_dim=2, z_dim=3, dim_mult=[1, 2, 3, 1], num_res_blocks=2,
+            base_dim=3, z_dim=3, dim_mult=[1, 2, 2, 1], num_res_blocks=1,
             temperal_downsample=[False, True, True],
             latents_mean=[0.1, -0.2, 0.3], latents_std=[1.5, 0.5, 2.0],
         ),

@@ -78,7 +78,9 @@ def make_case(options, work, scheduler, entry):
     step = 2 * pipeline.vae_scale_factor_spatial
     height, width = (-(-size // step) * step for size in (options.height, options.width))
     folder = work / f"{kind}-{scheduler}-{frames}-{len(given)}"
-    case = dict(kind=kind, frames=frames, guidance=guidance, steps=options.steps, folder=folder,
+    # Beside an image encoder, diffusers counts text tokens as if there were always 512.
+    tokens = 512 if kind in ("i2v", "flf2v") else 64
+    case = dict(kind=kind, frames=frames, tokens=tokens, guidance=guidance, steps=options.steps, folder=folder,
                 height=height, width=width, noise=folder.with_suffix(".noise.safetensors"))
     latent = pipeline.vae.config.z_dim
     factor = pipeline.vae_scale_factor_spatial
@@ -107,7 +109,7 @@ def reference(case):
     call = dict(
         prompt=PROMPT, negative_prompt=NEGATIVE, height=case["height"], width=case["width"],
         num_frames=case["frames"], num_inference_steps=case["steps"],
-        guidance_scale=case["guidance"], max_sequence_length=64,
+        guidance_scale=case["guidance"], max_sequence_length=case["tokens"],
         latents=load_file(case["noise"])["noise"],
     )
     for name in ("image", "last_image"):
@@ -127,7 +129,7 @@ def moviola(binary, case, dtype):
     command = [binary, "generate", "--model", case["folder"], "--prompt", PROMPT]
     command += ["--negative", NEGATIVE, "--steps", case["steps"], "--guidance", case["guidance"]]
     command += ["--height", case["height"], "--width", case["width"], "--frames", case["frames"]]
-    command += ["--max-tokens", 64, "--noise", case["noise"], "--save-latents", latents]
+    command += ["--max-tokens", case["tokens"], "--noise", case["noise"], "--save-latents", latents]
     command += ["--dtype", dtype, "--output", output]
     for name, flag in (("image", "--image"), ("last_image", "--last-image")):
         command += [flag, case[name]] if name in case else []

@@ -6,6 +6,7 @@ use kernels::{Activation, Convolution};
 use models::dit::pixart::{Pixart, PixartConfig};
 use models::dit::wan::{Wan, WanConfig};
 use models::vae::kl::{AutoencoderKl, KlConfig};
+use models::vae::wan::{AutoencoderKlWan, DecodedFrame, WanVaeConfig};
 use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Store, Weights};
 
 fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
@@ -93,6 +94,24 @@ pub(crate) fn vae_decode() -> impl Fn() -> Tensor<4> {
     move || {
         vae.decode(&Weights::new(&store), latents.clone(), None, &mut |_, _| {})
             .expect("the latents fit the model")
+    }
+}
+
+/// The decoder of Wan 2.1, latent frames of 16 x 16 to frames of 128 x 128 pixels. They are dropped
+/// as they come, as if they were written to a file; the sum of the last one's is returned.
+pub(crate) fn wan_vae_decode(latent_frames: usize) -> impl Fn() -> Option<Tensor<1>> {
+    let vae = AutoencoderKlWan::new(WanVaeConfig::from_json("{}").expect("defaults are supported"));
+    let store = parameters(DType::F32, |weights| vae.declare_decoder(weights));
+    let latents = normal([1, 16, latent_frames, 16, 16], &Device::flex());
+    move || {
+        let mut last = None;
+        let mut take = |frame: DecodedFrame| {
+            last = Some(frame.pixels.sum());
+            Ok::<_, nn::Error>(())
+        };
+        vae.decode(&Weights::new(&store), latents.clone(), None, &mut take, &mut |_, _| {})
+            .expect("the latents fit the model");
+        last
     }
 }
 

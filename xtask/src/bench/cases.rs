@@ -35,6 +35,8 @@ pub(super) fn all() -> Vec<Case> {
         case("wan_1_3b_2_layers_1950_f32", Some(wan), Some(1.05)),
         case("wan_1_3b_2_layers_1950_bf16", Some(wan), Some(1.05)),
         case("vae_decode_512", Some(vae_decode_flops(64)), Some(1.0)),
+        case("wan_vae_decode_9_frames", Some(wan_vae_decode_flops(16, 3)), Some(1.2)),
+        case("wan_vae_decode_17_frames", Some(wan_vae_decode_flops(16, 5)), Some(1.2)),
     ]
 }
 
@@ -109,6 +111,39 @@ fn vae_decode_flops(side: usize) -> f64 {
     total + convolution(side, 3, 128, 3)
 }
 
+/// The decoder of Wan 2.1's autoencoder, from `latents` latent frames of `side` × `side`. Counted
+/// are the products of the plain sums, also those with frames of zeros before the first; a decoder
+/// may find shorter ways.
+fn wan_vae_decode_flops(side: usize, latents: usize) -> f64 {
+    let causal = |frames: usize, side: usize, input: usize, output: usize| {
+        matmul(frames * side * side, 27 * input, output)
+    };
+    let residual = |frames: usize, side: usize, input: usize, output: usize| {
+        let pixels = frames * side * side;
+        let shortcut = if input == output { 0.0 } else { matmul(pixels, input, output) };
+        causal(frames, side, input, output) + causal(frames, side, output, output) + shortcut
+    };
+    let tokens = side * side;
+    let attention = matmul(tokens, 384, 4 * 384) + attention_flops(384, tokens, tokens);
+    let middle = 2.0 * residual(latents, side, 384, 384) + latents as f64 * attention;
+    let mut total = matmul(latents * tokens, 16, 16) + causal(latents, side, 16, 384) + middle;
+    let (mut side, mut frames, mut input) = (side, latents, 384);
+    for (level, output) in [384, 384, 192, 96].into_iter().enumerate() {
+        total += residual(frames, side, input, output);
+        total += 2.0 * residual(frames, side, output, output);
+        if level < 2 {
+            // The first frame is not doubled.
+            total += matmul((frames - 1) * side * side, 3 * output, 2 * output);
+            frames = 2 * frames - 1;
+        }
+        if level < 3 {
+            (side, input) = (2 * side, output / 2);
+            total += frames as f64 * convolution(side, 3, output, input);
+        }
+    }
+    total + causal(frames, side, 96, 3)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,5 +166,7 @@ mod tests {
         assert_eq!(pixart_flops(4, 2, 1024, 120), 355_853_205_504.0);
         assert_eq!(wan_flops(2, 1950, 512), 403_427_082_240.0);
         assert_eq!(vae_decode_flops(64), 2_514_518_933_504.0);
+        assert_eq!(wan_vae_decode_flops(16, 3), 1_283_287_547_904.0);
+        assert_eq!(wan_vae_decode_flops(16, 5), 2_390_376_448_000.0);
     }
 }

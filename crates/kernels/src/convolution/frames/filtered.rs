@@ -38,24 +38,29 @@ pub(super) fn suits(geometry: &Geometry) -> bool {
 /// The values `[H, W, out]` of every result.
 pub(super) fn run(layer: &Layer<'_>, outputs: &[Output<'_>]) -> Vec<Vec<f32>> {
     let plan = Plan::new(layer);
-    let panels = plan.pack(layer.weight);
     let length = layer.geometry.output.pixels() * plan.outer;
     let mut frames: Vec<Vec<f32>> = outputs.iter().map(|_| Vec::with_capacity(length)).collect();
     let places: Vec<Shared> = frames.iter_mut().map(|frame| Shared(frame.as_mut_ptr())).collect();
-    let tasks = outputs
-        .iter()
-        .zip(&places)
-        .flat_map(|(output, place)| plan.tiles().map(move |tile| (output, *place, tile)));
-    let tasks: Vec<_> = tasks.collect();
-    tasks.into_par_iter().for_each_init(
-        || plan.scratch(),
-        |scratch, (output, place, tile)| {
-            let bias = layer.bias;
-            vectorised(Task { plan: &plan, panels: &panels, output, bias, place, tile, scratch });
-        },
-    );
+    // One range of columns after the other, so that the taps' side takes little memory.
+    let mut packed = Vec::new();
+    for columns in parts(plan.outer, plan.columns) {
+        plan.pack(layer.weight, columns.clone(), &mut packed);
+        let panels = Panels { values: &packed, columns };
+        let tiles: Vec<Tile> = plan.tiles().collect();
+        let tasks = outputs.iter().zip(&places).flat_map(|(output, place)| {
+            tiles.iter().map(move |tile| (output, *place, tile.clone()))
+        });
+        tasks.collect::<Vec<_>>().into_par_iter().for_each_init(
+            || plan.scratch(),
+            |scratch, (output, place, tile)| {
+                let (plan, panels, bias) = (&plan, &panels, layer.bias);
+                vectorised(Task { plan, panels, output, bias, place, tile, scratch });
+            },
+        );
+    }
     for frame in &mut frames {
-        // SAFETY: the tiles cover every row, strip and column, and a task writes all of its tile.
+        // SAFETY: the tiles cover every row and strip of every range of columns, and a task writes
+        // all of its tile.
         unsafe { frame.set_len(length) };
     }
     frames
@@ -81,6 +86,11 @@ struct Plan {
 struct Tile {
     strips: Range<usize>,
     lines: Range<usize>,
+}
+
+/// The taps' side for some columns, as [`Plan::pack`] leaves it.
+struct Panels<'a> {
+    values: &'a [f32],
     columns: Range<usize>,
 }
 
@@ -112,17 +122,8 @@ impl Plan {
 
     fn tiles(&self) -> impl Iterator<Item = Tile> + '_ {
         let strips = parts(self.image.width.div_ceil(RESULTS), self.strips);
-        let lines = parts(self.image.height, self.lines);
-        parts(self.outer, self.columns).flat_map(move |columns| {
-            let strips = strips.clone();
-            lines.clone().flat_map(move |lines| {
-                let columns = columns.clone();
-                strips.clone().map(move |strips| Tile {
-                    strips,
-                    lines: lines.clone(),
-                    columns: columns.clone(),
-                })
-            })
+        parts(self.image.height, self.lines).flat_map(move |lines| {
+            strips.clone().map(move |strips| Tile { strips, lines: lines.clone() })
         })
     }
 
@@ -141,29 +142,29 @@ impl Plan {
         self.tall * self.blocks[block].len()
     }
 
-    /// Where the panels of a tap of time, a block and a panel of columns begin, the product's first.
-    fn panel(&self, tap: usize, block: usize, panel: usize) -> usize {
-        let columns = self.outer.next_multiple_of(COLUMNS);
-        let before = tap * self.image.channels + self.blocks[block].start;
-        let within = panel * PRODUCTS * self.panel_depth(block) * COLUMNS;
-        before * self.tall * PRODUCTS * columns + within
+    /// Where the panels of a tap of time, a block and panel number `panel` of `panels` begin, the
+    /// first product's first.
+    fn panel(&self, tap: usize, block: usize, (panel, panels): (usize, usize)) -> usize {
+        let before = (tap * self.image.channels + self.blocks[block].start) * self.tall * panels;
+        (before + panel * self.panel_depth(block)) * PRODUCTS * COLUMNS
     }
 
-    /// The taps' side of all products, in the order in which a task reads it.
-    fn pack(&self, weight: Stored<'_>) -> Vec<f32> {
-        let panels = self.outer.div_ceil(COLUMNS);
+    /// The taps' side of all products for some columns, in the order in which a task reads it.
+    fn pack(&self, weight: Stored<'_>, columns: Range<usize>, into: &mut Vec<f32>) {
+        let panels = columns.len().div_ceil(COLUMNS);
         let length = self.depth * self.image.channels * self.tall * PRODUCTS * panels * COLUMNS;
-        let mut values = Vec::with_capacity(length);
-        let place = Shared(values.as_mut_ptr());
+        into.clear();
+        into.reserve(length);
+        let place = Shared(into.as_mut_ptr());
         let tasks: Vec<_> = (0..panels)
             .flat_map(|panel| (0..self.blocks.len()).map(move |block| (panel, block)))
             .collect();
         tasks.into_par_iter().for_each(|(panel, block)| {
-            vectorised(Pack { plan: self, weight, place, panel, block });
+            let first = columns.start + panel * COLUMNS;
+            vectorised(Pack { plan: self, weight, place, first, panel: (panel, panels), block });
         });
         // SAFETY: the panels of all columns and blocks make up the whole.
-        unsafe { values.set_len(length) };
-        values
+        unsafe { into.set_len(length) };
     }
 }
 
@@ -172,7 +173,9 @@ struct Pack<'a> {
     plan: &'a Plan,
     weight: Stored<'a>,
     place: Shared,
-    panel: usize,
+    /// The first column, and which of how many panels this is.
+    first: usize,
+    panel: (usize, usize),
     block: usize,
 }
 
@@ -193,15 +196,14 @@ impl Pack<'_> {
         let plan = self.plan;
         let channels = &plan.blocks[self.block];
         let lines = plan.depth * plan.tall;
-        let first = self.panel * COLUMNS;
         for channel in channels.clone() {
             for line in 0..lines {
                 let mut taps = [[0.0; COLUMNS]; TAPS];
-                for column in 0..COLUMNS.min(plan.outer - first) {
-                    let kernel = (first + column) * plan.image.channels + channel;
+                (0..COLUMNS.min(plan.outer - self.first)).for_each(|column| {
+                    let kernel = (self.first + column) * plan.image.channels + channel;
                     let from = &weight[(kernel * lines + line) * TAPS..][..TAPS];
                     (0..TAPS).for_each(|tap| taps[tap][column] = from[tap].widen());
-                }
+                });
                 let (time, row) = (line / plan.tall, line % plan.tall);
                 let depth = row * channels.len() + channel - channels.start;
                 self.write(time, depth, &taps);
@@ -242,7 +244,7 @@ unsafe impl Send for Scratch {}
 
 struct Task<'a, 's> {
     plan: &'a Plan,
-    panels: &'a [f32],
+    panels: &'a Panels<'a>,
     output: &'a Output<'a>,
     bias: Option<&'a [f32]>,
     place: Shared,
@@ -323,11 +325,14 @@ impl Task<'_, '_> {
             // Missing rows of the last tile repeat one that exists.
             let repeated = self.scratch.pointers[lines * strips - 1];
             self.scratch.pointers.resize(rows, repeated);
-            for column in self.tile.columns.clone().step_by(COLUMNS) {
-                let start = self.plan.panel(time, block, column / COLUMNS);
-                let panel = &self.panels[start + product * depth * COLUMNS..][..depth * COLUMNS];
-                let (kernel, _) = kernels.of(self.tile.columns.end - column);
-                let first = product * rows * self.plan.columns + column - self.tile.columns.start;
+            let columns = self.panels.columns.len();
+            let panels = columns.div_ceil(COLUMNS);
+            for panel in 0..panels {
+                let start = self.plan.panel(time, block, (panel, panels));
+                let values = &self.panels.values[start + product * depth * COLUMNS..];
+                let values = &values[..depth * COLUMNS];
+                let (kernel, _) = kernels.of(columns - panel * COLUMNS);
+                let first = product * rows * self.plan.columns + panel * COLUMNS;
                 let out = &mut self.scratch.products[first..];
                 for (tile, pointers) in
                     self.scratch.pointers.as_chunks::<ROWS>().0.iter().enumerate()
@@ -338,7 +343,7 @@ impl Task<'_, '_> {
                     // SAFETY: every pointer reads `depth` values, the panel has `depth` groups, and
                     // `out` has room for whole groups of columns in every row.
                     unsafe {
-                        kernel(depth, pointers, panel.as_ptr(), out.as_mut_ptr(), stride, write);
+                        kernel(depth, pointers, values.as_ptr(), out.as_mut_ptr(), stride, write);
                     }
                 }
             }
@@ -348,7 +353,7 @@ impl Task<'_, '_> {
     /// Writes the pixels of one strip.
     #[inline(always)]
     fn finish(&mut self, row: usize, (line, strip): (usize, usize)) {
-        let columns = self.tile.columns.clone();
+        let columns = self.panels.columns.clone();
         let rows = (self.tile.lines.len() * self.tile.strips.len()).next_multiple_of(ROWS);
         let product = |product: usize| {
             let first = (product * rows + row) * self.plan.columns;

@@ -19,7 +19,7 @@ pub(super) fn decoder(config: &WanVaeConfig, weights: &Weights<'_>) -> Result<St
     stream.layer(Causal::new(&weights, "conv_in", [latent, widths[0]])?);
     middle(&mut stream, &weights.at("mid_block"), widths[0])?;
     for level in 0..config.multiples.len() {
-        let block = weights.at(&format!("up_blocks.{level}"));
+        let block = weights.at(format!("up_blocks.{level}"));
         match config.residual {
             true => residual_level(config, &mut stream, &block, level)?,
             false => plain_level(config, &mut stream, &block, level)?,
@@ -49,7 +49,7 @@ fn plain_level(
     let outputs = widths[level + 1];
     let mut inputs = if level == 0 { widths[level] } else { widths[level] / 2 };
     for layer in 0..=config.layers_per_block {
-        let weights = weights.at(&format!("resnets.{layer}"));
+        let weights = weights.at(format!("resnets.{layer}"));
         stream.layer(Residual::new(&weights, [inputs, outputs])?);
         inputs = outputs;
     }
@@ -72,7 +72,7 @@ fn residual_level(
     let mut inputs = widths[level];
     let mut layers: Vec<Box<dyn Layer>> = Vec::new();
     for layer in 0..=config.layers_per_block {
-        let weights = weights.at(&format!("resnets.{layer}"));
+        let weights = weights.at(format!("resnets.{layer}"));
         layers.push(Box::new(Residual::new(&weights, [inputs, outputs])?));
         inputs = outputs;
     }

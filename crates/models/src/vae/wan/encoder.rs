@@ -44,7 +44,7 @@ fn grain(rate: Rate) -> usize {
 /// The levels of Wan 2.1, whose layers are counted through.
 fn plain_levels(config: &WanVaeConfig, stream: &mut Stream, weights: &Weights<'_>) -> Result<()> {
     let widths = config.encoder_widths();
-    let mut names = (0..).map(|layer| weights.at(&format!("down_blocks.{layer}")));
+    let mut names = (0..).map(|layer| weights.at(format!("down_blocks.{layer}")));
     let mut next = || names.next().expect("there are as many names as numbers");
     for level in 0..config.multiples.len() {
         let (mut inputs, outputs) = (widths[level], widths[level + 1]);
@@ -69,11 +69,11 @@ fn residual_levels(
 ) -> Result<()> {
     let widths = config.encoder_widths();
     for level in 0..config.multiples.len() {
-        let weights = weights.at(&format!("down_blocks.{level}"));
+        let weights = weights.at(format!("down_blocks.{level}"));
         let (mut inputs, outputs) = (widths[level], widths[level + 1]);
         let mut layers: Vec<Box<dyn Layer>> = Vec::new();
         for layer in 0..config.layers_per_block {
-            let weights = weights.at(&format!("resnets.{layer}"));
+            let weights = weights.at(format!("resnets.{layer}"));
             layers.push(Box::new(Residual::new(&weights, [inputs, outputs])?));
             inputs = outputs;
         }
