@@ -102,11 +102,23 @@ impl<'a> Weights<'a> {
     /// A parameter is missing or misshapen.
     pub fn patch_projection(&self, name: &str, shape: &[usize]) -> Result<Linear> {
         let name = self.name(name);
-        let outputs = shape[0];
+        let bias = self.provider.values(&format!("{name}.bias"), &shape[..1])?;
+        Ok(Linear::dense(self.patch_matrix(&name, shape)?, Some(bias)))
+    }
+
+    /// [`Weights::patch_projection`] that adds nothing.
+    ///
+    /// # Errors
+    /// The parameter is missing or misshapen.
+    pub fn patch_projection_without_bias(&self, name: &str, shape: &[usize]) -> Result<Linear> {
+        Ok(Linear::dense(self.patch_matrix(&self.name(name), shape)?, None))
+    }
+
+    /// A kernel `[outputs, ..]` as a matrix `[outputs, inputs]`.
+    fn patch_matrix(&self, name: &str, shape: &[usize]) -> Result<Tensor<2>> {
         let inputs = shape[1..].iter().product();
         let weight = self.provider.values(&format!("{name}.weight"), shape)?;
-        let bias = self.provider.values(&format!("{name}.bias"), &[outputs])?;
-        Ok(Linear::dense(weight.reshape([outputs, inputs]), Some(bias)))
+        Ok(weight.reshape([shape[0], inputs]))
     }
 
     /// A 2-D convolution `[outputs, inputs, kernel, kernel]` with bias.
