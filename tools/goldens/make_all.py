@@ -23,6 +23,8 @@ SCRIPTS = [
     "pixart_folder.py",
     "pixart_transformer.py",
     "t5.py",
+    "clip.py",
+    "pictures.py",
     "vae.py",
     "pipeline.py",
     "solvers.py",

@@ -72,6 +72,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A picture of the user.
+    #[error("{}: {reason}", path.display())]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Values that are not finite.
     #[error("{stage} gave values that are not finite{cause}")]
     NotFinite {

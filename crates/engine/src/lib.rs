@@ -13,6 +13,7 @@ mod pixart;
 mod progress;
 mod request;
 mod sizes;
+mod source_image;
 mod tensors;
 pub mod tokenizer;
 
@@ -24,4 +25,5 @@ pub use picture::Picture;
 pub use pixart::{Answer, Pipeline, Residency};
 pub use progress::{Progress, Silent};
 pub use request::{CaptionStyle, Decoding, Request, Sizing};
+pub use source_image::{ClipPreprocessor, Filter, SourceImage};
 pub use tensors::one_tensor_file;
