@@ -8,6 +8,7 @@ mod error;
 mod folder;
 mod hub;
 mod inspect;
+pub mod lora;
 mod picture;
 mod pixart;
 mod progress;
