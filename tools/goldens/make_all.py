@@ -25,6 +25,7 @@ SCRIPTS = [
     "t5.py",
     "clip.py",
     "pictures.py",
+    "lora.py",
     "vae.py",
     "wan_transformer.py",
     "pipeline.py",

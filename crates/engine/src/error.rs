@@ -80,6 +80,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A LoRA of the user.
+    #[error("LoRA {}: {reason}", path.display())]
+    Lora {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Values that are not finite.
     #[error("{stage} gave values that are not finite{cause}")]
     NotFinite {

@@ -11,6 +11,7 @@ mod folder;
 mod hub;
 mod inspect;
 mod lattice;
+pub mod lora;
 mod pipeline;
 mod pixart;
 mod pixels;

@@ -43,6 +43,7 @@ impl LowRank {
 
 /// A change to one parameter.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one per layer, beside tensors that are far larger")]
 pub enum Change {
     /// A narrow product is added to a matrix, or to a kernel taken as `[outputs, the rest]`.
     LowRank(LowRank),

@@ -132,7 +132,7 @@ impl Default for ConfigFile {
             rescale_factor: 1.0 / 255.0,
             do_normalize: true,
             image_mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
-            image_std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
+            image_std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
         }
     }
 }
@@ -215,7 +215,7 @@ mod tests {
             (r#"{"size": {"height": 3}}"#, "size"),
             (r#"{"crop_size": {"height": 3, "width": 0}}"#, "crop_size"),
             (r#"{"image_std": [1.0, 0.0, 1.0]}"#, "image_std"),
-            ("[]", "expected"),
+            ("3", "expected"),
         ];
         for (text, word) in refused {
             let error = ClipPreprocessor::from_json(text).expect_err(text);

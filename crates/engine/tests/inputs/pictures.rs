@@ -34,7 +34,8 @@ fn check(key: &str, ours: Tensor<4>) {
     let (shape, bytes, _) = golden(key);
     assert_eq!(ours.dims().to_vec(), shape, "{key}");
     let ours = ours.into_data().try_to_vec::<f32>().expect("f32");
-    let wanted = bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap()));
+    let wanted = bytes.chunks_exact(4);
+    let wanted = wanted.map(|four| f32::from_le_bytes(four.try_into().expect("four bytes")));
     let different = ours.iter().zip(wanted).filter(|(ours, wanted)| *ours != wanted).count();
     assert_eq!(different, 0, "{key}: of {} values", ours.len());
 }

@@ -73,6 +73,22 @@ fn captions_are_prepared_as_diffusers_does() {
     assert!(wrong.is_empty(), "caption, ours, diffusers': {wrong:#?}");
 }
 
+#[test]
+fn prompts_are_repaired_as_wan_does() {
+    #[derive(Deserialize)]
+    struct Row {
+        caption: String,
+        prompt: String,
+    }
+    let rows: Vec<Row> = read("prompts.json");
+    let wrong: Vec<_> = rows
+        .iter()
+        .map(|row| (&row.caption, caption::repaired(&row.caption), &row.prompt))
+        .filter(|(_, ours, wanted)| ours != *wanted)
+        .collect();
+    assert!(wrong.is_empty(), "caption, ours, diffusers': {wrong:#?}");
+}
+
 /// A copy of the sentencepiece folder with other settings; the folder lives as long as the guard.
 fn variant(change: impl Fn(&mut Value)) -> TempDir {
     let folder = TempDir::new().expect("a temporary folder");
@@ -97,6 +113,22 @@ fn a_tokenizer_json_gives_the_ids_of_transformers() {
         9,
         &[105, 2, 5, 12, 124, 1, 105, 234, 1],
     );
+}
+
+/// Wan's tokenizer falls back on bytes, and every prompt is padded to 512 tokens.
+#[test]
+fn a_umt5_folder_gives_the_ids_of_transformers() {
+    #[derive(Deserialize)]
+    struct Row {
+        caption: String,
+        ids: Vec<u32>,
+    }
+    let tokenizer = Tokenizer::open(&goldens().join("tokenizer-umt5")).expect("a tokenizer");
+    let rows: Vec<Row> = read("tokenizer-umt5/ids.json");
+    assert!(rows.iter().any(|row| row.ids.iter().any(|id| (3..259).contains(id))), "bytes");
+    for row in &rows {
+        check(&tokenizer, &row.caption, 512, &row.ids);
+    }
 }
 
 #[test]
