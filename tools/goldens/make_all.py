@@ -23,9 +23,13 @@ SCRIPTS = [
     "pixart_folder.py",
     "pixart_transformer.py",
     "t5.py",
+    "clip.py",
+    "pictures.py",
     "vae.py",
+    "wan_transformer.py",
     "pipeline.py",
     "solvers.py",
+    "wan_vae.py",
 ]
 
 

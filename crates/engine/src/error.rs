@@ -45,7 +45,7 @@ pub enum Error {
         /// Its class.
         class: String,
         /// What would do.
-        supported: &'static str,
+        supported: String,
     },
     /// A size that cannot be cut into patches.
     #[error(
@@ -72,6 +72,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A picture of the user.
+    #[error("{}: {reason}", path.display())]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Values that are not finite.
     #[error("{stage} gave values that are not finite{cause}")]
     NotFinite {
@@ -89,6 +97,9 @@ pub enum Error {
     /// A schedule could not be built or run.
     #[error("scheduler: {0}")]
     Diffusion(#[from] diffusion::Error),
+    /// A frame could not be written.
+    #[error(transparent)]
+    Media(#[from] data::media::Error),
     /// A caption could not be cut into tokens.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

@@ -14,6 +14,7 @@ pub struct ModelFolder {
     path: PathBuf,
     class: String,
     components: BTreeMap<String, String>,
+    options: BTreeMap<String, serde_json::Value>,
 }
 
 impl ModelFolder {
@@ -40,7 +41,11 @@ impl ModelFolder {
                 [_, class] => Some((name.clone(), class.as_str()?.to_owned())),
                 _ => None,
             });
-        Ok(ModelFolder { path: path.to_owned(), class, components: components.collect() })
+        let components = components.collect();
+        let options =
+            value.iter().filter(|(name, value)| !name.starts_with('_') && !value.is_array());
+        let options = options.map(|(name, value)| (name.clone(), value.clone())).collect();
+        Ok(ModelFolder { path: path.to_owned(), class, components, options })
     }
 
     /// Where it is.
@@ -56,6 +61,23 @@ impl ModelFolder {
     /// Its components and their classes.
     pub fn components(&self) -> impl Iterator<Item = (&str, &str)> {
         self.components.iter().map(|(name, class)| (name.as_str(), class.as_str()))
+    }
+
+    /// Whether the index lists component `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.components.contains_key(name)
+    }
+
+    /// An option of the pipeline, such as `boundary_ratio`; none where it is missing or null.
+    ///
+    /// # Errors
+    /// It has another type.
+    pub fn option<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let Some(value) = self.options.get(name) else { return Ok(None) };
+        serde_json::from_value(value.clone()).map_err(|err| Error::Json {
+            path: self.path.join("model_index.json"),
+            reason: format!("`{name}`: {err}"),
+        })
     }
 
     /// The folder of a component.
@@ -89,6 +111,17 @@ impl ModelFolder {
     pub fn weights(&self, component: &str) -> Result<Vec<PathBuf>> {
         weight_files(&self.component(component)?)
     }
+}
+
+/// Checks that two components agree on a number, each given with its name.
+pub(crate) fn agree(left: (&str, usize), right: (&str, usize)) -> Result<()> {
+    if left.1 == right.1 {
+        return Ok(());
+    }
+    Err(Error::Request(format!(
+        "{} is {}, but {} is {}; the folder mixes parts of different models",
+        left.0, left.1, right.0, right.1
+    )))
 }
 
 /// The safetensors files of a folder: a whole one, or the shards its index lists.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::error::{Error, Result};
+
 /// A request as it was written; a pipeline checks it against its model.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -9,14 +11,23 @@ pub struct Request {
     pub prompts: Vec<String>,
     /// What the pictures should not be.
     pub negative: String,
-    /// Denoising steps.
-    pub steps: usize,
-    /// Guidance scale; at 1 and below the negative prompt plays no part.
-    pub guidance: f64,
+    /// Denoising steps; the model's own if not given.
+    pub steps: Option<usize>,
+    /// Guidance scale; at 1 and below the negative prompt plays no part. The model's own if not
+    /// given.
+    pub guidance: Option<f64>,
+    /// Guidance scale of the second expert, for models that have two; the first one's if not given.
+    pub second_guidance: Option<f64>,
     /// Height in pixels; the model's own if not given.
     pub height: Option<usize>,
     /// Width in pixels; the model's own if not given.
     pub width: Option<usize>,
+    /// Frames of a clip; the model's own if not given.
+    pub frames: Option<usize>,
+    /// The picture a clip begins with, for models that take one.
+    pub image: Option<PathBuf>,
+    /// The picture a clip ends with, for models that take one.
+    pub last_image: Option<PathBuf>,
     /// The seed of all noise.
     pub seed: u64,
     /// Pictures per prompt.
@@ -35,6 +46,31 @@ pub struct Request {
     pub sizing: Sizing,
     /// Decode in tiles.
     pub decoding: Decoding,
+}
+
+impl Request {
+    /// The number of samples for so many prompts.
+    pub(crate) fn samples(&self, prompts: usize) -> Result<usize> {
+        if prompts == 0 || self.count == 0 {
+            let reason = "there is nothing to generate; give a --prompt and a --count of 1 or more";
+            return Err(Error::Request(reason.to_owned()));
+        }
+        Ok(prompts * self.count)
+    }
+
+    /// Refuses what only models of clips understand; `model` says what this one makes.
+    pub(crate) fn refuse_video(&self, model: &str) -> Result<()> {
+        let asked = [
+            ("--frames", self.frames.is_some_and(|frames| frames != 1)),
+            ("--image", self.image.is_some()),
+            ("--last-image", self.last_image.is_some()),
+            ("--guidance-2", self.second_guidance.is_some()),
+        ];
+        match asked.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Error::Request(format!("{model}; leave {option} out"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What happens to a caption before it is cut into tokens.

@@ -13,6 +13,21 @@ pub(crate) fn check(what: &'static str, got: usize, step: usize) -> Result<()> {
     Err(Error::Size { what, got, step, nearest })
 }
 
+/// Checks that a clip is one frame and then whole groups of `step`, as a causal VAE cuts it.
+pub(crate) fn check_frames(got: usize, step: usize) -> Result<()> {
+    if got % step == 1 % step {
+        return Ok(());
+    }
+    let below = got.saturating_sub(1) / step * step + 1;
+    let nearest = match got {
+        0 => "1".to_owned(),
+        _ => format!("{below} or {}", below + step),
+    };
+    Err(Error::Request(format!(
+        "--frames is {got}, but it must be 1 + a multiple of {step}; the nearest is {nearest}"
+    )))
+}
+
 /// Proportions of the training with their heights and widths, in sixteenths of the base size.
 const TRAINED: [(f64, [usize; 2]); 33] = [
     (0.25, [8, 32]),
@@ -114,13 +129,24 @@ impl Axis {
 
 #[cfg(test)]
 mod tests {
-    use super::{binned, check};
+    use super::{binned, check, check_frames};
 
     #[test]
     fn the_nearest_legal_size_is_named() {
         assert!(check("height", 64, 16).is_ok());
         for (got, nearest) in [(65, "64"), (72, "80"), (3, "16"), (0, "16")] {
             let message = check("height", got, 16).unwrap_err().to_string();
+            assert!(message.ends_with(&format!("the nearest is {nearest}")), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_legal_frame_counts_are_named() {
+        for legal in [1, 5, 9, 81] {
+            assert!(check_frames(legal, 4).is_ok(), "{legal}");
+        }
+        for (got, nearest) in [(0, "1"), (2, "1 or 5"), (8, "5 or 9"), (16, "13 or 17")] {
+            let message = check_frames(got, 4).unwrap_err().to_string();
             assert!(message.ends_with(&format!("the nearest is {nearest}")), "{message}");
         }
     }

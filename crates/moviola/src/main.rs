@@ -1,18 +1,23 @@
 //! The command: arguments, signals, progress bars and exit codes. Everything else lives below.
 
 mod bars;
+mod clock;
 mod device;
 mod generate;
 mod output;
+mod signals;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
+
+use clock::Clock;
+use signals::INTERRUPTED;
 
 use clap::{Parser, Subcommand};
 
-/// Large tensors come and go all the time; the system's allocator would fault in every page anew.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: kernels::Allocator = kernels::Allocator;
 
 /// Trains, distils and serves video diffusion transformers.
 #[derive(Parser)]
@@ -24,7 +29,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make pictures from captions.
+    /// Make clips and pictures from captions and pictures.
     Generate(Box<generate::Arguments>),
     /// Tell what a safetensors file, a diffusers folder or a config is.
     #[command(
@@ -37,15 +42,17 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let clock = Clock::new(Instant::now());
+    kernels::keep_freed_pages();
     let result = match Arguments::parse().command {
-        Command::Generate(arguments) => generate::run(&arguments),
+        Command::Generate(arguments) => generate::run(&arguments, &clock),
         Command::Inspect { path } => inspect(&path),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("error: {err}");
-            ExitCode::from(2)
+            ExitCode::from(if matches!(err, engine::Error::Interrupted) { INTERRUPTED } else { 2 })
         }
     }
 }

@@ -1,39 +1,90 @@
-//! Files that appear whole or not at all.
+//! What a run writes: clips as they are decoded, a record beside each, and latents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine::{Error, Result};
+use data::media::{ClipWriter, Frame, FrameRate};
+use engine::{Error, Frames, Result};
+use serde_json::Value;
 
-/// Where a run's files go, found writable before any work starts.
-pub(crate) struct Output {
+/// The clips or pictures of a run. Each appears with its record when its last frame is in.
+pub(crate) struct Output<'a> {
     path: PathBuf,
-    pictures: usize,
+    rate: FrameRate,
+    /// Everything needed to make sample `index` of size `[frames, height, width]` again.
+    record: &'a dyn Fn(usize, [usize; 3]) -> Value,
+    samples: usize,
+    current: Option<Current>,
 }
 
-impl Output {
-    /// Checks the extension and that the folder exists and can be written to.
-    ///
-    /// # Errors
-    /// One of these does not hold.
-    pub(crate) fn new(path: &Path, pictures: usize) -> Result<Output> {
-        if path.extension().is_none_or(|extension| extension != "png") {
-            return Err(Error::Request(format!(
-                "--output {}: a picture is written as .png; give a name that ends in it",
-                path.display()
-            )));
-        }
-        writable(path)?;
-        Ok(Output { path: path.to_owned(), pictures })
+struct Current {
+    sample: usize,
+    path: PathBuf,
+    writer: ClipWriter,
+    size: (usize, usize),
+}
+
+impl<'a> Output<'a> {
+    /// Clips at `path`, which play at `rate`.
+    pub(crate) fn new(
+        path: &Path,
+        rate: FrameRate,
+        record: &'a dyn Fn(usize, [usize; 3]) -> Value,
+    ) -> Output<'a> {
+        Output { path: path.to_owned(), rate, record, samples: 1, current: None }
     }
 
-    /// The path of picture `index`: the path as given, or numbered where there are several.
-    pub(crate) fn picture(&self, index: usize) -> PathBuf {
-        if self.pictures == 1 {
+    /// The path of a sample: the path as given, or numbered where there are several.
+    fn sample_path(&self, sample: usize) -> PathBuf {
+        if self.samples == 1 {
             return self.path.clone();
         }
         let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
-        self.path.with_file_name(format!("{stem}-{index:03}.png"))
+        let name = match self.path.extension() {
+            Some(extension) => format!("{stem}-{sample:03}.{}", extension.to_string_lossy()),
+            None => format!("{stem}-{sample:03}"),
+        };
+        self.path.with_file_name(name)
+    }
+
+    fn open(&self, sample: usize) -> Result<Current> {
+        let path = self.sample_path(sample);
+        let writer = ClipWriter::create(&path, self.rate)?;
+        Ok(Current { sample, path, writer, size: (0, 0) })
+    }
+
+    /// Lets the last clip appear.
+    ///
+    /// # Errors
+    /// The disk is full.
+    #[expect(clippy::print_stdout, reason = "where the clips are is what the user wants to know")]
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        let Some(current) = self.current.take() else { return Ok(()) };
+        let (height, width) = current.size;
+        let record = (self.record)(current.sample, [current.writer.frames(), height, width]);
+        current.writer.finish()?;
+        let text = serde_json::to_string_pretty(&record).expect("a record is plain JSON");
+        write(&current.path.with_extension("json"), text.as_bytes())?;
+        println!("{}", current.path.display());
+        Ok(())
+    }
+}
+
+impl Frames for Output<'_> {
+    fn begin(&mut self, samples: usize, _: usize) -> Result<()> {
+        self.samples = samples;
+        self.current = Some(self.open(0)?);
+        Ok(())
+    }
+
+    fn frame(&mut self, sample: usize, frame: Frame) -> Result<()> {
+        if self.current.as_ref().is_none_or(|current| current.sample != sample) {
+            self.finish()?;
+            self.current = Some(self.open(sample)?);
+        }
+        let current = self.current.as_mut().expect("it was opened just now");
+        current.size = frame.size();
+        Ok(current.writer.push(&frame)?)
     }
 }
 

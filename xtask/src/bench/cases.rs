@@ -19,6 +19,7 @@ pub(super) fn all() -> Vec<Case> {
     let linear = matmul(2048, 1536, 8960);
     let attention = attention_flops(12 * 128, 2048, 2048);
     let pixart = pixart_flops(4, 2, 1024, 120);
+    let wan = wan_flops(2, 1950, 512);
     vec![
         case("linear_2048x1536x8960_f32", Some(linear), None),
         case("linear_2048x1536x8960_bf16", Some(linear), None),
@@ -31,6 +32,8 @@ pub(super) fn all() -> Vec<Case> {
         case("conv2d_3x3_128_256", Some(convolution(256, 3, 128, 128)), None),
         case("pixart_xl_4_layers_b2_1024_f32", Some(pixart), Some(1.05)),
         case("pixart_xl_4_layers_b2_1024_bf16", Some(pixart), None),
+        case("wan_1_3b_2_layers_1950_f32", Some(wan), Some(1.05)),
+        case("wan_1_3b_2_layers_1950_bf16", Some(wan), Some(1.05)),
         case("vae_decode_512", Some(vae_decode_flops(64)), Some(1.0)),
     ]
 }
@@ -66,6 +69,21 @@ fn pixart_flops(layers: usize, batch: usize, tokens: usize, caption: usize) -> f
     let timestep = matmul(1, 256, width) + matmul(1, width, width) + matmul(1, width, 6 * width);
     let head = matmul(tokens, width, 2 * 2 * 8);
     batch as f64 * (layers as f64 * block + embed + timestep + head)
+}
+
+/// The Wan-1.3B transformer of width 1536 with `layers` blocks, one sample.
+fn wan_flops(layers: usize, tokens: usize, text: usize) -> f64 {
+    let (width, feed) = (1536, 8960);
+    let self_attention =
+        4.0 * matmul(tokens, width, width) + attention_flops(width, tokens, tokens);
+    let cross_attention = 2.0 * matmul(tokens, width, width)
+        + 2.0 * matmul(text, width, width)
+        + attention_flops(width, tokens, text);
+    let block = self_attention + cross_attention + 2.0 * matmul(tokens, width, feed);
+    let embed =
+        matmul(tokens, 2 * 2 * 16, width) + matmul(text, 4096, width) + matmul(text, width, width);
+    let timestep = matmul(1, 256, width) + matmul(1, width, width) + matmul(1, width, 6 * width);
+    layers as f64 * block + embed + timestep + matmul(tokens, width, 2 * 2 * 16)
 }
 
 /// The decoder of Stable Diffusion's autoencoder, from latents of `side` × `side`.
@@ -111,6 +129,7 @@ mod tests {
         assert_eq!(convolution(256, 3, 128, 128), 19_327_352_832.0);
         assert_eq!(attention_flops(12 * 128, 2048, 2048), 25_769_803_776.0);
         assert_eq!(pixart_flops(4, 2, 1024, 120), 355_853_205_504.0);
+        assert_eq!(wan_flops(2, 1950, 512), 403_427_082_240.0);
         assert_eq!(vae_decode_flops(64), 2_514_518_933_504.0);
     }
 }

@@ -1,0 +1,4 @@
+//! What users give, against what diffusers and transformers make of it (see `goldens/README.md`).
+
+mod pictures;
+mod tokenizer;
