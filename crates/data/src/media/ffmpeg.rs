@@ -157,3 +157,26 @@ fn decode(path: &Path, reason: &str) -> Error {
 fn last_line(text: &str) -> &str {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("ffmpeg gives no reason").trim()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_neither_an_option_nor_a_protocol() {
+        assert_eq!(input(Path::new("-y")), "file:-y");
+        assert_eq!(input(Path::new("http:x")), "file:http:x");
+    }
+
+    #[test]
+    fn a_broken_pipe_is_no_frame() {
+        let read = |mut bytes: &[u8]| ppm(&mut bytes);
+        assert_eq!(read(b"").unwrap(), None);
+        assert_eq!(read(b"P6\n2 1\n255\nabcdef").unwrap(), Some((1, 2, b"abcdef".to_vec())));
+        for bytes in
+            [&b"P6\n2 1\n255\nabcde"[..], b"P6\n2 1\n65535\n", b"P5\n2 1\n255\nab", b"text"]
+        {
+            assert!(read(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

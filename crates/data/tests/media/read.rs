@@ -73,6 +73,24 @@ fn a_lossless_video_is_read_exactly() {
     assert_eq!(reader.next_frame().unwrap().unwrap().2, frames[0].bytes());
 }
 
+/// Where frames are shown for different times, the rate is that of the whole clip.
+#[test]
+fn a_variable_rate_is_averaged() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("variable.mp4");
+    let source = "testsrc=rate=24:duration=2:size=32x32";
+    let few = "select='lt(n,24)+not(mod(n,4))'";
+    let arguments = ["-f", "lavfi", "-i", source, "-vf", few, "-fps_mode", "vfr", "-c:v", "mpeg4"];
+    ffmpeg(&arguments, &path);
+    let clip = Clip::read(&path).unwrap();
+    assert_eq!(clip.frames(), 30);
+    let rate = clip.rate().unwrap().per_second();
+    assert!((14.5..16.5).contains(&rate), "{rate}");
+}
+
 /// A phone that was held upright says so in its file.
 #[test]
 fn a_rotated_video_is_turned() {
