@@ -2,6 +2,7 @@
 
 mod activation;
 mod check;
+mod in_place;
 mod invariance;
 mod norm;
 mod rope;

@@ -307,11 +307,9 @@ fn the_order_of_tokens_does_not_matter() {
     check("shuffled", &case.predict(&shuffled), &want, 1e-5);
 
     let mut mixed = inputs.clone();
-    let pair = |a: &Inputs, b: &Inputs, of: &dyn Fn(&Modality) -> Tensor<4>| {
-        let halves = [(a, 0), (b, 1)].map(|(inputs, at)| of(&inputs.video).narrow(0, at, 1));
-        Tensor::cat(halves.to_vec(), 0)
-    };
-    mixed.video.positions = pair(&inputs, &shuffled, &|video| video.positions.clone());
+    let positions = [(&inputs, 0), (&shuffled, 1)]
+        .map(|(inputs, sample)| inputs.video.positions.clone().narrow(0, sample, 1));
+    mixed.video.positions = Tensor::cat(positions.to_vec(), 0);
     let whole = case.predict(&mixed);
     for sample in 0..2 {
         let rows = sample..sample + 1;
