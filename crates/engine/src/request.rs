@@ -2,6 +2,11 @@
 
 use std::path::PathBuf;
 
+use crate::error::{Error, Result};
+
+/// Pictures of one run at the most; all of them are held until the end.
+const MOST_PICTURES: usize = 10_000;
+
 /// A request as it was written; a pipeline checks it against its model.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -35,6 +40,27 @@ pub struct Request {
     pub sizing: Sizing,
     /// Decode in tiles.
     pub decoding: Decoding,
+}
+
+impl Request {
+    /// How many pictures it makes of `prompts` prompts.
+    ///
+    /// # Errors
+    /// None, or more than a run can hold.
+    pub fn pictures(&self, prompts: usize) -> Result<usize> {
+        let count = self.count;
+        if prompts == 0 || count == 0 {
+            let reason = "there is nothing to generate; give a --prompt and a --count of 1 or more";
+            return Err(Error::Request(reason.to_owned()));
+        }
+        let pictures = prompts.checked_mul(count).filter(|pictures| *pictures <= MOST_PICTURES);
+        pictures.ok_or_else(|| {
+            Error::Request(format!(
+                "--count {count} for {prompts} prompt(s) is more than the {MOST_PICTURES} pictures \
+                 of one run; lower it or run several times"
+            ))
+        })
+    }
 }
 
 /// What happens to a caption before it is cut into tokens.

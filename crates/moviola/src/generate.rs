@@ -92,6 +92,9 @@ const EXAMPLES: &str = "Examples:
   moviola generate --model PixArt-alpha/PixArt-XL-2-512x512 --prompt 'a lighthouse' --steps 14 \\
       --dtype bf16 --seed 7 --count 4 --output lighthouse.png";
 
+/// More threads than any machine has cores.
+const MOST_THREADS: usize = 4096;
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Dtype {
     F32,
@@ -105,17 +108,17 @@ enum Dtype {
 pub(crate) fn run(arguments: &Arguments, started: Instant) -> Result<()> {
     let device = device::parse(&arguments.device)?;
     let request = arguments.request()?;
-    let pictures = match &request.prompt_embeds {
-        // How many there are is in the file; the numbered form is checked alike.
-        Some(_) => request.count,
-        None => request.prompts.len() * request.count,
+    let prompts = match &request.prompt_embeds {
+        // How many there are is in the file; before anything is written they are checked again.
+        Some(_) => 1,
+        None => request.prompts.len(),
     };
-    output::Output::new(&arguments.output, pictures)?;
-    if let Some(path) = &arguments.save_latents {
-        output::writable(path)?;
-    }
+    arguments.targets(request.pictures(prompts)?)?;
     let threads = match arguments.threads {
-        Some(0) => return Err(Error::Request("--threads is 0; give 1 or more".to_owned())),
+        Some(threads) if !(1..=MOST_THREADS).contains(&threads) => {
+            let reason = format!("--threads is {threads}; choose 1 to {MOST_THREADS}");
+            return Err(Error::Request(reason));
+        }
         Some(threads) => threads,
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
@@ -171,12 +174,13 @@ impl Arguments {
         })
     }
 
-    #[expect(
-        clippy::print_stdout,
-        reason = "where the pictures are is what the user wants to know"
-    )]
+    /// Where the files of so many pictures go.
+    fn targets(&self, pictures: usize) -> Result<output::Output> {
+        output::Output::new(&self.output, pictures, self.save_latents.as_deref())
+    }
+
     fn write(&self, request: &Request, answer: Answer, bars: &Bars) -> Result<()> {
-        let output = output::Output::new(&self.output, answer.pictures.len())?;
+        let output = self.targets(answer.pictures.len())?;
         if let Some(path) = &self.save_latents {
             output::write(path, &engine::one_tensor_file("latents", answer.latents)?)?;
         }
@@ -187,8 +191,8 @@ impl Arguments {
             record["seconds"] = bars.seconds().into();
             record["seconds_to_first_step"] = bars.first_step().into();
             let text = serde_json::to_string_pretty(&record).expect("a record is plain JSON");
-            output::write(&path.with_extension("json"), text.as_bytes())?;
-            println!("{}", path.display());
+            output::write(&output.record(index), text.as_bytes())?;
+            crate::say(format_args!("{}\n", path.display()))?;
         }
         Ok(())
     }
@@ -200,20 +204,22 @@ impl Arguments {
         index: usize,
         [height, width]: [usize; 2],
     ) -> serde_json::Value {
+        // A path may hold what JSON cannot.
+        let text = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         serde_json::json!({
             "moviola": env!("CARGO_PKG_VERSION"),
             "command": "generate",
             "model": self.model,
             "prompt": request.prompts.get(index / request.count),
             "negative": request.negative,
-            "prompt_embeds": request.prompt_embeds,
+            "prompt_embeds": text(&request.prompt_embeds),
             "steps": request.steps,
             "guidance": request.guidance,
             "height": height,
             "width": width,
             "seed": request.seed,
             "sample": index,
-            "noise": request.noise,
+            "noise": text(&request.noise),
             "dtype": format!("{:?}", self.dtype).to_lowercase(),
             "device": self.device,
             "max_tokens": request.max_tokens,
@@ -232,5 +238,7 @@ fn lines(path: &Path) -> Result<Vec<String>> {
         path: path.to_owned(),
         source,
     })?;
+    // Some editors begin a file with a mark that is no part of its text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }

@@ -4,15 +4,19 @@ use std::path::Path;
 
 use burn::tensor::Tensor;
 use diffusion::{Guidance, Solver};
+use models::vae::kl::Tiling;
 use nn::Context;
 
 use super::Pipeline;
 use crate::error::{Error, Result};
-use crate::request::{Request, Sizing};
+use crate::request::{Decoding, Request, Sizing};
 use crate::{sizes, tensors};
 
 /// Text tokens of PixArt-alpha.
 const MAX_TOKENS: usize = 120;
+
+/// Text tokens at the most: the bias of T5's scores grows with their square.
+const MOST_TOKENS: usize = 4096;
 
 /// A request that can be run.
 pub(super) struct Job {
@@ -52,6 +56,8 @@ impl Pipeline {
         let factor = self.vae.0.factor();
         let own = config.sample_size * factor;
         let asked = [request.height.unwrap_or(own), request.width.unwrap_or(own)];
+        sizes::check_length("height", asked[0])?;
+        sizes::check_length("width", asked[1])?;
         let size = match request.sizing {
             Sizing::Exact => asked,
             Sizing::Binned => sizes::binned(asked, config.sample_size)?,
@@ -72,11 +78,7 @@ impl Pipeline {
             None => None,
         };
         let prompts = captions.as_ref().map_or(request.prompts.len(), |given| given.prompts.len());
-        if prompts == 0 || request.count == 0 {
-            let reason = "there is nothing to generate; give a --prompt and a --count of 1 or more";
-            return Err(Error::Request(reason.to_owned()));
-        }
-        let samples = prompts * request.count;
+        let samples = request.pictures(prompts)?;
         let noise = match &request.noise {
             Some(path) => {
                 Some(self.given_noise(path, [samples, config.in_channels, latent[0], latent[1]])?)
@@ -84,8 +86,12 @@ impl Pipeline {
             None => None,
         };
         let max_tokens = request.max_tokens.unwrap_or(MAX_TOKENS);
-        if max_tokens == 0 {
-            return Err(Error::Request("--max-tokens is 0; give 1 or more".to_owned()));
+        if !(1..=MOST_TOKENS).contains(&max_tokens) {
+            let reason = format!("--max-tokens is {max_tokens}; choose 1 to {MOST_TOKENS}");
+            return Err(Error::Request(reason));
+        }
+        if request.decoding == Decoding::Tiled {
+            Tiling::of(&self.vae.0.config).check(factor)?;
         }
         let (count, seed) = (request.count, request.seed);
         Ok(Job {
@@ -147,6 +153,9 @@ impl Pipeline {
             return wrong(format!(
                 "`{embeds}` has width {width}, but the transformer takes {want}"
             ));
+        }
+        if length == 0 {
+            return wrong(format!("`{embeds}` has no tokens; give 1 or more"));
         }
         if let Some(mask_values) = &mask_values
             && mask_values.dims() != [batch, length]

@@ -132,7 +132,12 @@ impl Pipeline {
                 transformer.in_channels,
             );
         }
-        Ok(())
+        match vae.out_channels {
+            3 => Ok(()),
+            channels => Err(Error::Request(format!(
+                "out_channels of vae is {channels}, but a picture has 3"
+            ))),
+        }
     }
 
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.
