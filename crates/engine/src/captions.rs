@@ -151,6 +151,9 @@ fn given_contexts(
     if width != want {
         return wrong(format!("`{embeds}` has width {width}, but the transformer takes {want}"));
     }
+    if length == 0 {
+        return wrong(format!("`{embeds}` has no tokens; give 1 or more"));
+    }
     if let Some(mask_values) = &mask_values
         && mask_values.dims() != [batch, length]
     {

@@ -19,6 +19,13 @@ pub enum Error {
     /// A file of the folder is missing.
     #[error("{} is missing from the model folder", .0.display())]
     NoFile(PathBuf),
+    /// A component has no weights that we read.
+    #[error(
+        "{} holds neither diffusion_pytorch_model.safetensors nor model.safetensors; \
+         weights of other kinds are not read",
+        .0.display()
+    )]
+    NoWeights(PathBuf),
     /// A file cannot be read or written.
     #[error("cannot {verb} {}: {source}", path.display())]
     File {

@@ -85,11 +85,12 @@ impl ModelFolder {
     /// # Errors
     /// The index or the folder does not have it.
     pub fn component(&self, name: &str) -> Result<PathBuf> {
-        let path = self.path.join(name);
-        match self.components.contains_key(name) && path.is_dir() {
-            true => Ok(path),
-            false => Err(Error::NoFile(path)),
+        if !self.components.contains_key(name) {
+            let path = self.path.join("model_index.json");
+            return Err(Error::Json { path, reason: format!("it lists no component `{name}`") });
         }
+        let path = self.path.join(name);
+        if path.is_dir() { Ok(path) } else { Err(Error::NoFile(path)) }
     }
 
     /// The text of a file of a component.
@@ -146,7 +147,7 @@ pub(crate) fn weight_files(folder: &Path) -> Result<Vec<PathBuf>> {
             }
         }
     }
-    Err(Error::NoFile(folder.join("diffusion_pytorch_model.safetensors")))
+    Err(Error::NoWeights(folder.to_owned()))
 }
 
 fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {

@@ -4,6 +4,12 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 
+/// Samples of one run at the most; the latents of all of them are held until the end.
+const MOST_SAMPLES: usize = 10_000;
+
+/// Text tokens at the most: the bias of T5's scores grows with their square.
+const MOST_TOKENS: usize = 4096;
+
 /// A request as it was written; a pipeline checks it against its model.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -49,13 +55,35 @@ pub struct Request {
 }
 
 impl Request {
-    /// The number of samples for so many prompts.
-    pub(crate) fn samples(&self, prompts: usize) -> Result<usize> {
-        if prompts == 0 || self.count == 0 {
+    /// How many samples it makes of `prompts` prompts.
+    ///
+    /// # Errors
+    /// None, or more than a run takes.
+    pub fn samples(&self, prompts: usize) -> Result<usize> {
+        let count = self.count;
+        if prompts == 0 || count == 0 {
             let reason = "there is nothing to generate; give a --prompt and a --count of 1 or more";
             return Err(Error::Request(reason.to_owned()));
         }
-        Ok(prompts * self.count)
+        let samples = prompts.checked_mul(count).filter(|samples| *samples <= MOST_SAMPLES);
+        samples.ok_or_else(|| {
+            Error::Request(format!(
+                "--count {count} for {prompts} prompt(s) is more than the {MOST_SAMPLES} samples \
+                 of one run; lower it or run several times"
+            ))
+        })
+    }
+
+    /// The text tokens to use, where the model has `own`.
+    ///
+    /// # Errors
+    /// None or too many were asked for.
+    pub(crate) fn text_tokens(&self, own: usize) -> Result<usize> {
+        let tokens = self.max_tokens.unwrap_or(own);
+        if (1..=MOST_TOKENS).contains(&tokens) {
+            return Ok(tokens);
+        }
+        Err(Error::Request(format!("--max-tokens is {tokens}; choose 1 to {MOST_TOKENS}")))
     }
 
     /// Refuses what only models of clips understand; `model` says what this one makes.

@@ -11,7 +11,7 @@ use models::vae::wan::{AutoencoderKlWan, DecodedFrame, WanVaeConfig};
 use nn::{Error, Result, Store, Weights};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: kernels::Allocator = kernels::Allocator;
 
 fn main() -> Result<()> {
     let numbers: Vec<usize> =

@@ -115,6 +115,9 @@ const EXAMPLES: &str = "Examples:
   moviola generate --model PixArt-alpha/PixArt-XL-2-512x512 --prompt 'a lighthouse' --steps 14 \\
       --dtype bf16 --seed 7 --count 4 --output lighthouse.png";
 
+/// More threads than any machine has cores.
+const MOST_THREADS: usize = 4096;
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Dtype {
     F32,
@@ -129,12 +132,15 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Result<()> {
     let device = device::parse(&arguments.device)?;
     let request = arguments.request()?;
     Format::of(&arguments.output)?;
-    output::writable(&arguments.output.with_extension("json"))?;
     if let Some(path) = &arguments.save_latents {
         output::writable(path)?;
     }
+    output::writable_beside(&arguments.output)?;
     let threads = match arguments.threads {
-        Some(0) => return Err(Error::Request("--threads is 0; give 1 or more".to_owned())),
+        Some(threads) if !(1..=MOST_THREADS).contains(&threads) => {
+            let reason = format!("--threads is {threads}; choose 1 to {MOST_THREADS}");
+            return Err(Error::Request(reason));
+        }
         Some(threads) => threads,
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
@@ -152,7 +158,8 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Result<()> {
     let mut pipeline = Pipeline::open(&model, &Setup { precision, residency, device })?;
     let rate = FrameRate::from_number(arguments.fps.unwrap_or(pipeline.frame_rate()))?;
     let record = |sample, size| arguments.record(&request, sample, size, clock);
-    let mut output = Output::new(&arguments.output, rate, &record);
+    let latents = arguments.save_latents.as_deref();
+    let mut output = Output::new(&arguments.output, latents, rate, &record);
     let mut bars = Bars::new(clock, signals::watch()?);
     let answer = pipeline.run(&request, &mut bars, &mut output)?;
     bars.finish();
@@ -209,13 +216,15 @@ impl Arguments {
         [frames, height, width]: [usize; 3],
         clock: &Clock,
     ) -> serde_json::Value {
+        // A path may hold what JSON cannot.
+        let text = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         serde_json::json!({
             "moviola": env!("CARGO_PKG_VERSION"),
             "command": "generate",
             "model": self.model,
             "prompt": request.prompts.get(index / request.count),
             "negative": request.negative,
-            "prompt_embeds": request.prompt_embeds,
+            "prompt_embeds": text(&request.prompt_embeds),
             "steps": request.steps,
             "guidance": request.guidance,
             "guidance_2": request.second_guidance,
@@ -223,11 +232,11 @@ impl Arguments {
             "height": height,
             "width": width,
             "fps": self.fps,
-            "image": request.image,
-            "last_image": request.last_image,
+            "image": text(&request.image),
+            "last_image": text(&request.last_image),
             "seed": request.seed,
             "sample": index,
-            "noise": request.noise,
+            "noise": text(&request.noise),
             "dtype": format!("{:?}", self.dtype).to_lowercase(),
             "device": self.device,
             "max_tokens": request.max_tokens,
@@ -248,5 +257,7 @@ fn lines(path: &Path) -> Result<Vec<String>> {
         path: path.to_owned(),
         source,
     })?;
+    // Some editors begin a file with a mark that is no part of its text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }

@@ -7,6 +7,7 @@ mod generate;
 mod output;
 mod signals;
 
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -57,8 +58,17 @@ fn main() -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the report is what was asked for")]
 fn inspect(path: &std::path::Path) -> engine::Result<()> {
-    print!("{}", engine::inspect(path)?);
-    Ok(())
+    say(format_args!("{}", engine::inspect(path)?))
+}
+
+/// Prints what was asked for. A reader that has seen enough (`moviola … | head`) is no error.
+fn say(text: std::fmt::Arguments<'_>) -> engine::Result<()> {
+    let mut output = std::io::stdout();
+    match output.write_fmt(text).and_then(|()| output.flush()) {
+        Err(source) if source.kind() != ErrorKind::BrokenPipe => {
+            Err(engine::Error::File { verb: "write", path: "the standard output".into(), source })
+        }
+        _ => Ok(()),
+    }
 }

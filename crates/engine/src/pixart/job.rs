@@ -1,12 +1,13 @@
 //! A request checked against the model: everything that can be wrong is wrong here.
 
 use diffusion::Guidance;
+use models::vae::kl::Tiling;
 
 use super::Pipeline;
 use crate::captions::{self, Captions};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lattice::Lattice;
-use crate::request::{Request, Sizing};
+use crate::request::{Decoding, Request, Sizing};
 use crate::sampling::Course;
 use crate::{sizes, tensors};
 
@@ -60,9 +61,9 @@ impl Pipeline {
             }
             None => None,
         };
-        let max_tokens = request.max_tokens.unwrap_or(MAX_TOKENS);
-        if max_tokens == 0 {
-            return Err(Error::Request("--max-tokens is 0; give 1 or more".to_owned()));
+        let max_tokens = request.text_tokens(MAX_TOKENS)?;
+        if request.decoding == Decoding::Tiled {
+            Tiling::of(&self.vae.0.config).check(self.vae.0.factor())?;
         }
         let (count, seed) = (request.count, request.seed);
         let course = Course { solver, lattice, samples, seed, noise };
@@ -75,6 +76,8 @@ impl Pipeline {
         let factor = self.vae.0.factor();
         let own = config.sample_size * factor;
         let asked = [request.height.unwrap_or(own), request.width.unwrap_or(own)];
+        sizes::check_length("height", asked[0])?;
+        sizes::check_length("width", asked[1])?;
         let size = match request.sizing {
             Sizing::Exact => asked,
             Sizing::Binned => sizes::binned(asked, config.sample_size)?,

@@ -11,7 +11,7 @@ use nn::Dit;
 
 use crate::captions::TextEncoder;
 use crate::component::{Component, Holding};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::folder::{self, ModelFolder};
 use crate::pipeline::{Answer, Frames, Latents, Residency, Setup};
 use crate::progress::Progress;
@@ -74,7 +74,13 @@ impl Pipeline {
         folder::agree(
             ("latent_channels of vae", self.vae.0.config.latent_channels),
             ("in_channels of transformer", transformer.in_channels),
-        )
+        )?;
+        match self.vae.0.config.out_channels {
+            3 => Ok(()),
+            channels => Err(Error::Request(format!(
+                "out_channels of vae is {channels}, but a picture has 3"
+            ))),
+        }
     }
 
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.

@@ -61,10 +61,7 @@ impl Pipeline {
         let guidance = self.guidance(request)?;
         let steps = request.steps.unwrap_or(STEPS);
         let solver = self.scheduler.solver(steps, lattice.tokens())?;
-        let max_tokens = request.max_tokens.unwrap_or(MAX_TOKENS);
-        if max_tokens == 0 {
-            return Err(Error::Request("--max-tokens is 0; give 1 or more".to_owned()));
-        }
+        let max_tokens = request.text_tokens(MAX_TOKENS)?;
         let branches = guidance.iter().max_by_key(|guidance| guidance.branches().len());
         let branches = branches.map_or(&[][..], Guidance::branches);
         let captions = match &request.prompt_embeds {
@@ -94,6 +91,8 @@ impl Pipeline {
         let frames = request.frames.unwrap_or(FRAMES);
         sizes::check_frames(frames, temporal)?;
         let size = [request.height.unwrap_or(SIZE[0]), request.width.unwrap_or(SIZE[1])];
+        sizes::check_length("height", size[0])?;
+        sizes::check_length("width", size[1])?;
         let [_, rows, columns] = config.patch;
         sizes::check("height", size[0], spatial * rows)?;
         sizes::check("width", size[1], spatial * columns)?;

@@ -4,6 +4,7 @@ mod blockwise;
 mod masks;
 mod planted;
 mod refusals;
+mod sound;
 mod ulysses;
 mod wan;
 

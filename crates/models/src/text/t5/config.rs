@@ -9,6 +9,9 @@ use serde_json::Value;
 
 const NAME: &str = "the config of the T5 text encoder";
 
+/// No size of a model comes near this, and products of two such sizes do not overflow.
+const LARGEST: usize = 1 << 24;
+
 /// The feed-forward half of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedForward {
@@ -144,8 +147,8 @@ impl ConfigFile {
             ("num_heads", self.num_heads),
         ];
         for (key, size) in sizes {
-            if size == 0 {
-                return Err(unsupported(key, size.to_string(), "at least 1"));
+            if !(1..=LARGEST).contains(&size) {
+                return Err(unsupported(key, size.to_string(), &format!("1 to {LARGEST}")));
             }
         }
         // Half of the buckets are for each direction, half of those for single distances.
@@ -257,6 +260,7 @@ mod tests {
             ("is_gated_act", json!(false)),
             ("quantization_config", json!({"bits": 8})),
             ("num_heads", json!(0)),
+            ("d_kv", json!(usize::MAX)),
             ("relative_attention_num_buckets", json!(3)),
             ("relative_attention_max_distance", json!(8)),
             ("layer_norm_epsilon", json!(-1.0)),

@@ -26,6 +26,14 @@ impl Tiling {
         Tiling { sample_min_size: config.sample_size, overlap_factor: 0.25 }
     }
 
+    /// Checks that tiles of a VAE with cells of `factor` pixels can be cut like this.
+    ///
+    /// # Errors
+    /// They would be empty, or leave gaps.
+    pub fn check(&self, factor: usize) -> Result<()> {
+        self.in_cells(factor).map(drop)
+    }
+
     /// The side of a tile and the way from one to the next, in cells of `factor` pixels.
     fn in_cells(&self, factor: usize) -> Result<(usize, usize)> {
         let tile = self.sample_min_size / factor;
