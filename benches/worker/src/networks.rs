@@ -101,7 +101,7 @@ pub(crate) fn vae_decode() -> impl Fn() -> Tensor<4> {
 /// as they come, as if they were written to a file; the sum of the last one's is returned.
 pub(crate) fn wan_vae_decode(latent_frames: usize) -> impl Fn() -> Option<Tensor<1>> {
     let vae = AutoencoderKlWan::new(WanVaeConfig::from_json("{}").expect("defaults are supported"));
-    let store = parameters(DType::F32, |weights| vae.declare_decoder(weights));
+    let store = parameters(DType::F32, &[], |weights| vae.declare_decoder(weights));
     let latents = normal([1, 16, latent_frames, 16, 16], &Device::flex());
     move || {
         let mut last = None;

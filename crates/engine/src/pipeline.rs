@@ -8,6 +8,7 @@ use nn::Precision;
 
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
+use crate::lora::LoraSource;
 use crate::progress::Progress;
 use crate::request::Request;
 use crate::{pixart, tensors, wan};
@@ -30,6 +31,10 @@ pub struct Setup {
     pub residency: Residency,
     /// Where to compute.
     pub device: Device,
+    /// Low-rank changes to the transformer, or to its first expert.
+    pub loras: Vec<LoraSource>,
+    /// Low-rank changes to the second expert.
+    pub second_loras: Vec<LoraSource>,
 }
 
 /// A diffusers folder, checked and ready.

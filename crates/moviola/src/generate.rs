@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use data::media::{Format, FrameRate};
+use engine::lora::LoraSource;
 use engine::{CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Setup, Sizing};
 use nn::Precision;
 
@@ -63,6 +64,12 @@ pub(crate) struct Arguments {
     /// f32: weights as they are stored; bf16: half the bytes. Sums are f32 in both
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
+    /// A low-rank adapter and how strongly it applies; repeat it for several
+    #[arg(long, value_name = "FILE[:SCALE]")]
+    lora: Vec<LoraSource>,
+    /// The same for the second expert, for models that have two
+    #[arg(long = "lora-2", value_name = "FILE[:SCALE]")]
+    second_lora: Vec<LoraSource>,
     /// Where to compute
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -155,7 +162,9 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Result<()> {
     };
     let residency = if arguments.offload { Residency::OneAtATime } else { Residency::Kept };
     let model = engine::locate(&arguments.model)?;
-    let mut pipeline = Pipeline::open(&model, &Setup { precision, residency, device })?;
+    let (loras, second_loras) = (arguments.lora.clone(), arguments.second_lora.clone());
+    let setup = Setup { precision, residency, device, loras, second_loras };
+    let mut pipeline = Pipeline::open(&model, &setup)?;
     let rate = FrameRate::from_number(arguments.fps.unwrap_or(pipeline.frame_rate()))?;
     let record = |sample, size| arguments.record(&request, sample, size, clock);
     let latents = arguments.save_latents.as_deref();
@@ -218,6 +227,9 @@ impl Arguments {
     ) -> serde_json::Value {
         // A path may hold what JSON cannot.
         let text = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let loras = |given: &[LoraSource]| -> Vec<String> {
+            given.iter().map(|lora| format!("{}:{}", lora.path.display(), lora.scale)).collect()
+        };
         serde_json::json!({
             "moviola": env!("CARGO_PKG_VERSION"),
             "command": "generate",
@@ -237,6 +249,8 @@ impl Arguments {
             "seed": request.seed,
             "sample": index,
             "noise": text(&request.noise),
+            "lora": loras(&self.lora),
+            "lora_2": loras(&self.second_lora),
             "dtype": format!("{:?}", self.dtype).to_lowercase(),
             "device": self.device,
             "max_tokens": request.max_tokens,

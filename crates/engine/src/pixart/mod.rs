@@ -10,9 +10,10 @@ use models::vae::kl::{AutoencoderKl, KlConfig};
 use nn::Dit;
 
 use crate::captions::TextEncoder;
-use crate::component::{Component, Holding};
+use crate::component::{Component, Holding, Loras};
 use crate::error::{Error, Result};
 use crate::folder::{self, ModelFolder};
+use crate::lora::Naming;
 use crate::pipeline::{Answer, Frames, Latents, Residency, Setup};
 use crate::progress::Progress;
 use crate::request::Request;
@@ -46,7 +47,13 @@ impl Pipeline {
             Holding { precision: setup.precision, kept: &Pixart::KEPT },
             &["pos_embed.pos_embed"],
             |weights| transformer.declare(weights),
-        )?;
+        )?
+        .adapted(Loras { sources: setup.loras.clone(), naming: Naming::Diffusers })?;
+        if !setup.second_loras.is_empty() {
+            let reason =
+                "--lora-2 is for models with two experts; PixArt-alpha has one transformer";
+            return Err(Error::Request(reason.to_owned()));
+        }
         // Pixels show what bf16 does to a VAE, and its weights are few.
         let vae_weights =
             Component::new(folder.weights("vae")?, Holding::STORED, &[], |weights| {

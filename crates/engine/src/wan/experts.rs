@@ -4,9 +4,10 @@ use burn::tensor::Device;
 use models::dit::wan::{Wan, WanConfig};
 use nn::{Dit, Store};
 
-use crate::component::{Component, Holding};
+use crate::component::{Component, Holding, Loras};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
+use crate::lora::{LoraSource, Naming};
 use crate::pipeline::{Residency, Setup};
 
 /// The timesteps that Wan counts from no noise to pure noise.
@@ -40,12 +41,16 @@ impl Experts {
     /// # Errors
     /// One is missing, damaged or unsupported, or the two do not fit each other.
     pub(super) fn open(folder: &ModelFolder, setup: &Setup) -> Result<Experts> {
-        let first = Expert::open(folder, "transformer", setup)?;
+        let first = Expert::open(folder, "transformer", setup, &setup.loras)?;
         let boundary = folder.option::<f64>("boundary_ratio")?;
         let second = match (folder.has("transformer_2"), boundary) {
-            (false, None) => None,
+            (false, None) if setup.second_loras.is_empty() => None,
+            (false, None) => {
+                let reason = "this model has one expert; leave --lora-2 out";
+                return Err(Error::Request(reason.to_owned()));
+            }
             (true, Some(ratio)) if (0.0..=1.0).contains(&ratio) => {
-                let second = Expert::open(folder, "transformer_2", setup)?;
+                let second = Expert::open(folder, "transformer_2", setup, &setup.second_loras)?;
                 if second.model.config != first.model.config {
                     let reason = "transformer and transformer_2 differ in their config; two experts must be alike";
                     return Err(Error::Request(reason.to_owned()));
@@ -115,7 +120,12 @@ impl Experts {
 }
 
 impl Expert {
-    fn open(folder: &ModelFolder, name: &str, setup: &Setup) -> Result<Expert> {
+    fn open(
+        folder: &ModelFolder,
+        name: &str,
+        setup: &Setup,
+        loras: &[LoraSource],
+    ) -> Result<Expert> {
         let model = Wan { config: WanConfig::from_json(&folder.text(name, "config.json")?)? };
         let ignored = model.ignored();
         let ignored: Vec<&str> = ignored.iter().map(String::as_str).collect();
@@ -123,6 +133,8 @@ impl Expert {
         let component = Component::new(folder.weights(name)?, holding, &ignored, |weights| {
             model.declare(weights)
         })?;
+        let loras = Loras { sources: loras.to_vec(), naming: Naming::Wan };
+        let component = component.adapted(loras)?;
         Ok(Expert { model, component })
     }
 }
