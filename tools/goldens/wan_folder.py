@@ -1,8 +1,8 @@
 """Whole tiny Wan pipeline folders, as diffusers saves them.
 
-`goldens/wan-tiny` is text to video with UniPC and the VAE of Wan 2.1. The other kinds (image to video
-with an image encoder, TI2V with the VAE of Wan 2.2, two experts) are built in the same way by the
-parity script, which does not keep them.
+`goldens/wan-tiny` is text to video with UniPC and the VAE of Wan 2.1, `-i2v` image to video with an
+image encoder, `-ti2v` has the VAE of Wan 2.2 and a level per token, `-experts` two experts. The parity
+script builds larger ones with the same `build`.
 """
 
 import shutil
@@ -48,9 +48,15 @@ class Sizes:
 
 
 FOLDERS = {
-    "wan-tiny": Sizes(
-        kind="t2v", heads=2, head_width=12, layers=2, text_width=12, vae_width=4, latent=4, seed=300
-    ),
+    name: Sizes(
+        kind=kind, heads=2, head_width=12, layers=1, text_width=8, vae_width=2, latent=4, seed=seed
+    )
+    for name, kind, seed in [
+        ("wan-tiny", "t2v", 300),
+        ("wan-tiny-i2v", "i2v", 310),
+        ("wan-tiny-ti2v", "ti2v", 320),
+        ("wan-tiny-experts", "experts", 330),
+    ]
 }
 
 

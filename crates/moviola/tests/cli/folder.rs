@@ -50,8 +50,13 @@ impl Copy {
 
     /// Runs `moviola generate` on the copy with `--output out.png` and more arguments.
     pub(crate) fn generate(&self, arguments: &[&str]) -> Output {
+        self.generate_to("out.png", arguments)
+    }
+
+    /// The same with another `--output`.
+    pub(crate) fn generate_to(&self, output: &str, arguments: &[&str]) -> Output {
         let model = self.path("model");
-        let output = self.path("out.png");
+        let output = self.path(output);
         let mut all = vec!["generate", "--model", model.to_str().unwrap()];
         all.extend(["--output", output.to_str().unwrap()]);
         all.extend(arguments);
@@ -110,4 +115,14 @@ fn copy(from: &Path, to: &Path) {
             false => drop(fs::copy(entry.path(), target).unwrap()),
         }
     }
+}
+
+/// Largest difference over the standard deviation of the golden.
+pub(crate) fn distance(ours: &[f32], golden: &[f32]) -> f64 {
+    assert_eq!(ours.len(), golden.len());
+    let count = golden.len() as f64;
+    let mean = golden.iter().map(|x| f64::from(*x)).sum::<f64>() / count;
+    let variance = golden.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / count;
+    let largest = ours.iter().zip(golden).map(|(a, b)| f64::from((a - b).abs()));
+    largest.fold(0.0, f64::max) / variance.sqrt()
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::folder::{Copy, Tensors, goldens, read, values, write};
+use crate::folder::{Copy, Tensors, distance, goldens, read, values, write};
 
 struct Golden {
     tensors: Tensors,
@@ -54,16 +54,6 @@ fn run(copy: &Copy, arguments: &[String], more: &[&str]) -> Vec<f32> {
     let output = copy.generate(&all);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     values(&read(&copy.path("latents.safetensors"))["latents"])
-}
-
-/// Largest difference over the standard deviation of the golden.
-fn distance(ours: &[f32], golden: &[f32]) -> f64 {
-    assert_eq!(ours.len(), golden.len());
-    let count = golden.len() as f64;
-    let mean = golden.iter().map(|x| f64::from(*x)).sum::<f64>() / count;
-    let variance = golden.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / count;
-    let largest = ours.iter().zip(golden).map(|(a, b)| f64::from((a - b).abs()));
-    largest.fold(0.0, f64::max) / variance.sqrt()
 }
 
 /// The pictures as values from 0 to 1 in the order of the golden, `[B, 3, H, W]`.

@@ -6,4 +6,5 @@ mod folder;
 mod generate;
 mod inspect;
 mod refusals;
+mod wan;
 mod weird;

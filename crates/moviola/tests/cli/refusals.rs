@@ -143,7 +143,9 @@ fn noise_of_another_shape() {
 fn outputs_that_cannot_be() {
     let copy = Copy::of("pixart-tiny");
     let model = copy.path("model");
-    for (output, word) in [("no/such/out.png", "no/such"), ("out.jpg", ".png"), ("model", ".png")] {
+    for (output, word) in
+        [("no/such/out.png", "no/such"), ("out.jpg", ".png"), ("model", "not empty")]
+    {
         let path = copy.path(output);
         let arguments =
             ["generate", "--model", model.to_str().unwrap(), "--output", path.to_str().unwrap()];
