@@ -5,7 +5,9 @@ Each caption is given to diffusers' own functions: PixArt's once as it is by def
 """
 
 import json
+import random
 
+import ftfy
 import tiny
 from diffusers import PixArtAlphaPipeline
 from diffusers.pipelines.wan.pipeline_wan import prompt_clean
@@ -92,10 +94,30 @@ PROMPTS = [
     "穿着红色外套的狐狸在雪地里行走，电影感",
 ]
 
+# Those where ftfy finds a further code page within a text.
+OTHER_PAGES = {"Š°ª×"}
+
+
+def misread(text):
+    """UTF-8 read as windows-1252, the bytes that it leaves open as themselves."""
+    return "".join(bytes([b]).decode("cp1252" if b not in b"\x81\x8d\x8f\x90\x9d" else "latin-1") for b in text.encode())
+
+
+def small_prompts():
+    """Each Latin letter and sign misread by itself, and letters beside signs that are mostly meant so."""
+    misreads = [f"a{misread(chr(code))}b" for code in range(0xA1, 0x100)]
+    draws = random.Random(3600)
+    letters, signs = "aéàñßœšÀÂÃÉÑØÜŠb", "’“”«»–…·©®™°§£€½²×µª¡¨´¦†ƒ "
+    neighbours = ["".join(draws.choice(letters + signs) for _ in range(4)) for _ in range(100)]
+    # Mix-ups with further code pages are left to ftfy.
+    known = {("encode", "latin-1"), ("encode", "sloppy-windows-1252")}
+    pages = lambda text: {(s.action, s.parameter) for s in ftfy.fix_and_explain(text).explanation if s.action == "encode"}
+    return misreads + [text for text in neighbours if pages(text) <= known and text not in OTHER_PAGES]
+
 
 def write_prompts():
     """Write goldens/prompts.json, one prompt per line."""
-    captions = CAPTIONS + PROMPTS
+    captions = CAPTIONS + PROMPTS + small_prompts()
     rows = [json.dumps({"caption": caption, "prompt": prompt_clean(caption)}) for caption in captions]
     (tiny.GOLDENS / "prompts.json").write_text("[\n" + ",\n".join(rows) + "\n]\n")
     print(f"prompts.json: {len(rows)} prompts")

@@ -82,8 +82,10 @@ impl Homes {
         for layer in store.iter().filter_map(|(name, _)| name.strip_suffix(".weight")) {
             for name in std::iter::once(layer.to_owned()).chain(naming.original(layer)) {
                 let joined = homes.underscored.entry(name.replace('.', "_"));
-                let clash = |known: &mut Option<String>| *known = None;
-                joined.and_modify(clash).or_insert_with(|| Some(layer.to_owned()));
+                let compare = |known: &mut Option<String>| {
+                    known.take_if(|known| known != layer);
+                };
+                joined.and_modify(compare).or_insert_with(|| Some(layer.to_owned()));
                 homes.dotted.insert(name, layer.to_owned());
             }
         }

@@ -30,7 +30,18 @@ fn decode_once(text: &str) -> String {
             return decoded;
         }
     }
-    decode_parts(&characters)
+    match decode_parts(&characters) {
+        decoded if decoded != text => decoded,
+        // What no sequence explains is a sign of windows-1252, read as latin-1.
+        _ => characters.iter().map(|&c| control_as_sign(c)).collect(),
+    }
+}
+
+fn control_as_sign(c: char) -> char {
+    match c {
+        '\u{80}'..='\u{9f}' => windows_1252(c as u8),
+        _ => c,
+    }
 }
 
 fn latin_1(c: char) -> Option<u8> {
@@ -69,7 +80,7 @@ fn run(text: &[char]) -> usize {
     let mut length = 0;
     while let Some(sequence) = text.get(length).and_then(|&first| sequence_length(first)) {
         let rest = text.get(length + 1..length + sequence).unwrap_or_default();
-        if rest.is_empty() || !rest.iter().all(|&c| c == ' ' || continues(c)) {
+        if rest.is_empty() || !rest.iter().all(|&c| c == ' ' || continues(c) || baltic(c)) {
             break;
         }
         length += sequence;
@@ -82,7 +93,7 @@ fn sequence_length(first: char) -> Option<usize> {
     match first {
         'Â'..='ß' => Some(2),
         'à'..='ï' => Some(3),
-        'ð'..='ô' => Some(4),
+        'ð' | 'ó' => Some(4),
         _ => None,
     }
 }
@@ -91,9 +102,15 @@ fn continues(c: char) -> bool {
     matches!(latin_1(c).or_else(|| sloppy_windows_1252(c)), Some(0x80..=0xbf))
 }
 
+/// Letters that continue a sequence in the Baltic code page: who misread that is not helped here, but
+/// what follows is not taken for a sequence of its own either.
+fn baltic(c: char) -> bool {
+    matches!(c, 'Æ' | 'Ø' | 'æ' | 'ø')
+}
+
 /// Whether a character continues a sequence and is no ordinary punctuation.
 fn ends_sequence(c: char) -> bool {
-    continues(c) && !"‚„…‘’“”•–—".contains(c)
+    (continues(c) && !"‚„…‘’“”•–—".contains(c)) || baltic(c)
 }
 
 /// Puts back the spaces that do not break, where some program made them ordinary ones and the bytes
