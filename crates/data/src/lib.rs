@@ -1,0 +1,16 @@
+//! What models learn from: clips, where they come from and how they are kept.
+//!
+//! [`world`] is a tiny world of captioned clips with a judge, so that every kind of training has an
+//! honest score on a CPU in minutes. [`store`] keeps what encoders made of clips and captions, and
+//! [`loader`] makes batches of it. [`preprocess`] fills a store from clips on disk.
+
+pub mod loader;
+pub mod preprocess;
+pub mod store;
+pub mod world;
+
+mod clip;
+mod error;
+
+pub use clip::Clip;
+pub use error::{Error, Result};
