@@ -1,3 +1,18 @@
-//! What training reads and generation writes: clips in the formats that people use.
+//! What models learn from and what they make: clips, where they come from and how they are kept.
+//!
+//! [`world`] is a tiny world of captioned clips with a judge, so that every kind of training has an
+//! honest score on a CPU in minutes. [`store`] keeps what encoders made of clips and captions, and
+//! [`loader`] makes batches of it. [`preprocess`] fills a store from clips on disk. [`media`] reads and
+//! writes clips in the formats that people use.
 
+pub mod loader;
 pub mod media;
+pub mod preprocess;
+pub mod store;
+pub mod world;
+
+mod clip;
+mod error;
+
+pub use clip::Clip;
+pub use error::{Error, Result};

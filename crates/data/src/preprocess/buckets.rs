@@ -1,0 +1,186 @@
+//! The sizes that clips are brought to, and which of them suits a clip.
+
+use std::str::FromStr;
+
+use super::Probe;
+use super::doctor::Reason;
+use crate::error::{Error, Result};
+use crate::store::Bucket;
+
+/// What sizes a model can encode.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// Heights and widths are multiples of this.
+    pub size_step: usize,
+    /// Frames are `1 + k * frame_step`: a causal VAE encodes the first one alone.
+    pub frame_step: usize,
+    /// How much a clip may be enlarged; 1 is not at all.
+    pub most_enlarged: f64,
+}
+
+impl Default for Rules {
+    /// Multiples of 16, `1 + 4k` frames, nothing enlarged.
+    fn default() -> Rules {
+        Rules { size_step: 16, frame_step: 4, most_enlarged: 1.0 }
+    }
+}
+
+/// Buckets that a model can encode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buckets {
+    list: Vec<Bucket>,
+    rules: Rules,
+}
+
+impl FromStr for Bucket {
+    type Err = Error;
+
+    /// As it is displayed: `WIDTHxHEIGHTxFRAMES`.
+    fn from_str(text: &str) -> Result<Bucket> {
+        let numbers: Option<Vec<usize>> =
+            text.split('x').map(|part| part.trim().parse().ok()).collect();
+        match numbers.as_deref() {
+            Some(&[width, height, frames]) => Ok(Bucket { frames, height, width }),
+            _ => {
+                let reason = "write it as WIDTHxHEIGHTxFRAMES, like 832x480x81".to_owned();
+                Err(Error::Bucket { bucket: text.to_owned(), reason })
+            }
+        }
+    }
+}
+
+impl Buckets {
+    /// Buckets under the rules of a model.
+    ///
+    /// # Errors
+    /// There are none, or one breaks a rule.
+    pub fn new(list: Vec<Bucket>, rules: Rules) -> Result<Buckets> {
+        let wrong = |bucket: String, reason: String| Err(Error::Bucket { bucket, reason });
+        if list.is_empty() {
+            return wrong("none".to_owned(), "give at least one, like 832x480x81".to_owned());
+        }
+        for bucket in &list {
+            let nearest = nearest_legal(bucket, &rules);
+            if nearest != *bucket {
+                let Rules { size_step, frame_step, .. } = rules;
+                let reason = format!(
+                    "sides are multiples of {size_step} and frames are 1 + k x {frame_step}; the \
+                     nearest is {nearest}"
+                );
+                return wrong(bucket.to_string(), reason);
+            }
+        }
+        Ok(Buckets { list, rules })
+    }
+
+    /// All of them.
+    pub fn list(&self) -> &[Bucket] {
+        &self.list
+    }
+
+    /// The bucket for a clip: of those with no more frames than it has and not much larger than it,
+    /// the one with the nearest proportion; of those, the longest, then the largest.
+    ///
+    /// # Errors
+    /// It is too short or too small for all of them.
+    pub fn pick(&self, probe: &Probe) -> Result<Bucket, Reason> {
+        let least = self.list.iter().map(|bucket| bucket.frames).min().unwrap_or(1);
+        if probe.frames < least {
+            return Err(Reason::TooShort { frames: probe.frames, least });
+        }
+        let fits = |bucket: &&Bucket| {
+            bucket.frames <= probe.frames && enlarged(bucket, probe) <= self.rules.most_enlarged
+        };
+        let proportion = |height: usize, width: usize| (width as f64 / height as f64).ln();
+        let far = |bucket: &Bucket| {
+            let own = proportion(bucket.height, bucket.width);
+            (own - proportion(probe.height, probe.width)).abs()
+        };
+        let best = self.list.iter().filter(fits).min_by(|a, b| {
+            let larger = |bucket: &Bucket| (bucket.frames, bucket.height * bucket.width);
+            far(a).total_cmp(&far(b)).then(larger(b).cmp(&larger(a)))
+        });
+        best.copied().ok_or_else(|| Reason::TooSmall {
+            height: probe.height,
+            width: probe.width,
+            least: self.smallest(probe.frames),
+        })
+    }
+
+    /// The smallest bucket that is short enough.
+    fn smallest(&self, frames: usize) -> Bucket {
+        let short = self.list.iter().filter(|bucket| bucket.frames <= frames);
+        let smallest = short.min_by_key(|bucket| bucket.height * bucket.width);
+        *smallest.unwrap_or(&self.list[0])
+    }
+}
+
+/// How much a clip grows when it is cut to a bucket's proportion and brought to its size.
+fn enlarged(bucket: &Bucket, probe: &Probe) -> f64 {
+    let tall = bucket.height as f64 / probe.height as f64;
+    let wide = bucket.width as f64 / probe.width as f64;
+    tall.max(wide)
+}
+
+fn nearest_legal(bucket: &Bucket, rules: &Rules) -> Bucket {
+    let side =
+        |side: usize| ((side + rules.size_step / 2) / rules.size_step).max(1) * rules.size_step;
+    let steps = (bucket.frames.saturating_sub(1) + rules.frame_step / 2) / rules.frame_step;
+    Bucket {
+        frames: 1 + steps * rules.frame_step,
+        height: side(bucket.height),
+        width: side(bucket.width),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn buckets(texts: &[&str]) -> Buckets {
+        let list = texts.iter().map(|text| text.parse().unwrap()).collect();
+        Buckets::new(list, Rules::default()).unwrap()
+    }
+
+    fn probe(width: usize, height: usize, frames: usize) -> Probe {
+        Probe { frames, height, width, fps: 24.0 }
+    }
+
+    #[test]
+    fn proportion_decides_then_frames_then_size() {
+        let buckets =
+            buckets(&["832x480x81", "832x480x33", "416x240x81", "480x832x81", "480x480x81"]);
+        let cases = [
+            (probe(1920, 1080, 100), "832x480x81"),
+            (probe(1920, 1080, 80), "832x480x33"),
+            (probe(800, 460, 100), "416x240x81"),
+            (probe(1080, 1920, 81), "480x832x81"),
+            (probe(700, 600, 200), "480x480x81"),
+        ];
+        for (probe, expected) in cases {
+            assert_eq!(buckets.pick(&probe).unwrap().to_string(), expected, "{probe:?}");
+        }
+    }
+
+    #[test]
+    fn too_short_and_too_small_are_told_apart() {
+        let buckets = buckets(&["832x480x81", "416x240x33"]);
+        let short = buckets.pick(&probe(1920, 1080, 32));
+        assert_eq!(short, Err(Reason::TooShort { frames: 32, least: 33 }));
+        let least = "416x240x33".parse().unwrap();
+        let small = buckets.pick(&probe(400, 300, 90));
+        assert_eq!(small, Err(Reason::TooSmall { height: 300, width: 400, least }));
+    }
+
+    #[test]
+    fn illegal_buckets_name_the_nearest_legal_one() {
+        for (text, nearest) in
+            [("832x480x80", "832x480x81"), ("840x470x81", "848x464x81"), ("8x3x0", "16x16x1")]
+        {
+            let made = Buckets::new(vec![text.parse().unwrap()], Rules::default());
+            let message = made.unwrap_err().to_string();
+            assert!(message.contains(nearest), "{message}");
+        }
+        assert!("832x480".parse::<Bucket>().is_err() && "axbxc".parse::<Bucket>().is_err());
+    }
+}

@@ -1,0 +1,211 @@
+//! What would be skipped, and why, before the long work begins.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::buckets::Buckets;
+use super::manifest::Entry;
+use super::{Media, Probe};
+use crate::store::Bucket;
+
+/// Why a clip is skipped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// There is no such file.
+    Missing,
+    /// It is not a clip that can be read.
+    Unreadable(String),
+    /// It has too few frames.
+    TooShort {
+        /// How many it has.
+        frames: usize,
+        /// How many the shortest bucket has.
+        least: usize,
+    },
+    /// It would have to be enlarged.
+    TooSmall {
+        /// Its height.
+        height: usize,
+        /// Its width.
+        width: usize,
+        /// The smallest bucket for its length.
+        least: Bucket,
+    },
+    /// Nobody says what it shows.
+    NoCaption,
+    /// The caption has no words.
+    EmptyCaption,
+    /// It is listed before, or is the same as one before.
+    Duplicate {
+        /// The first one.
+        of: String,
+    },
+    /// Its reference cannot be used.
+    Reference(PathBuf, Box<Reason>),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Missing => write!(f, "there is no such file"),
+            Reason::Unreadable(cause) => write!(f, "it cannot be read: {cause}"),
+            Reason::TooShort { frames, least } => {
+                write!(f, "it has {frames} frames, but the shortest bucket has {least}")
+            }
+            Reason::TooSmall { height, width, least } => {
+                write!(f, "it is {width}x{height}, but the smallest bucket for it is {least}")
+            }
+            Reason::NoCaption => write!(f, "it has no caption: there is no text file beside it"),
+            Reason::EmptyCaption => write!(f, "its caption is empty"),
+            Reason::Duplicate { of } => write!(f, "it is the same as {of}"),
+            Reason::Reference(path, reason) => {
+                write!(f, "its reference {}: {reason}", path.display())
+            }
+        }
+    }
+}
+
+/// A clip that is skipped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its name.
+    pub id: String,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// A clip that is to be encoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// Its name.
+    pub id: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it shows.
+    pub caption: String,
+    /// The clip it is to be made from.
+    pub reference: Option<PathBuf>,
+    /// The size it is brought to.
+    pub bucket: Bucket,
+    /// Frames per second.
+    pub fps: f64,
+}
+
+/// What the doctor found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// What will be encoded, in order.
+    pub planned: Vec<Planned>,
+    /// What will be skipped, in order.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Report {
+    /// How many clips each bucket gets.
+    pub fn buckets(&self) -> BTreeMap<Bucket, usize> {
+        let mut counts = BTreeMap::new();
+        self.planned.iter().for_each(|it| *counts.entry(it.bucket).or_default() += 1);
+        counts
+    }
+}
+
+/// Looks at every clip without decoding it.
+pub fn doctor(entries: &[Entry], media: &dyn Media, buckets: &Buckets) -> Report {
+    let mut report = Report::default();
+    let mut seen = Seen::default();
+    for entry in entries {
+        let examined = examine(entry, media, buckets);
+        let unique = examined.and_then(|planned| seen.admit(planned));
+        match unique {
+            Ok(planned) => report.planned.push(planned),
+            Err(reason) => report.skipped.push(Skipped { id: entry.id.clone(), reason }),
+        }
+    }
+    report
+}
+
+fn examine(entry: &Entry, media: &dyn Media, buckets: &Buckets) -> Result<Planned, Reason> {
+    let probe = probe(media, &entry.path)?;
+    let caption = entry.caption.as_deref().ok_or(Reason::NoCaption)?;
+    if caption.trim().is_empty() {
+        return Err(Reason::EmptyCaption);
+    }
+    let bucket = buckets.pick(&probe)?;
+    if let Some(path) = &entry.reference {
+        let of_reference = |reason| Reason::Reference(path.clone(), Box::new(reason));
+        let found = self::probe(media, path).map_err(of_reference)?;
+        if found.frames < bucket.frames {
+            let (frames, least) = (found.frames, bucket.frames);
+            return Err(of_reference(Reason::TooShort { frames, least }));
+        }
+    }
+    Ok(Planned {
+        id: entry.id.clone(),
+        path: entry.path.clone(),
+        caption: caption.trim().to_owned(),
+        reference: entry.reference.clone(),
+        bucket,
+        fps: probe.fps,
+    })
+}
+
+fn probe(media: &dyn Media, path: &Path) -> Result<Probe, Reason> {
+    if !path.is_file() {
+        return Err(Reason::Missing);
+    }
+    let probe = media.probe(path).map_err(|cause| Reason::Unreadable(cause.to_string()))?;
+    let Probe { frames, height, width, fps } = probe;
+    if frames == 0 || height == 0 || width == 0 || !fps.is_finite() || fps <= 0.0 {
+        let reason = format!("it says {frames} frames of {width}x{height} at {fps} per second");
+        return Err(Reason::Unreadable(reason));
+    }
+    Ok(probe)
+}
+
+/// The clips that were taken, to find duplicates: the same file, or a copy with the same caption.
+#[derive(Default)]
+struct Seen {
+    /// By the true path.
+    paths: BTreeMap<PathBuf, String>,
+    /// By length: only files of one length are compared.
+    lengths: BTreeMap<u64, Vec<Candidate>>,
+}
+
+struct Candidate {
+    planned: Planned,
+    hash: Option<blake3::Hash>,
+}
+
+impl Seen {
+    fn admit(&mut self, planned: Planned) -> Result<Planned, Reason> {
+        let path = fs::canonicalize(&planned.path).unwrap_or_else(|_| planned.path.clone());
+        if let Some(of) = self.paths.get(&path) {
+            return Err(Reason::Duplicate { of: of.clone() });
+        }
+        let length = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        let alike = self.lengths.entry(length).or_default();
+        let hash = (!alike.is_empty()).then(|| hash(&path)).flatten();
+        for other in alike.iter_mut() {
+            other.hash = other.hash.or_else(|| self::hash(&other.planned.path));
+            let is_copy = hash.is_some()
+                && hash == other.hash
+                && other.planned.caption == planned.caption
+                && other.planned.reference == planned.reference;
+            if is_copy {
+                return Err(Reason::Duplicate { of: other.planned.id.clone() });
+            }
+        }
+        alike.push(Candidate { planned: planned.clone(), hash });
+        self.paths.insert(path, planned.id.clone());
+        Ok(planned)
+    }
+}
+
+/// The hash of a file, if it can be read.
+pub(super) fn hash(path: &Path) -> Option<blake3::Hash> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(fs::File::open(path).ok()?).ok()?;
+    Some(hasher.finalize())
+}

@@ -1,0 +1,90 @@
+//! From clips and captions to a dataset: look first ([`doctor`]), then do the long work
+//! ([`preprocess`]), which may be interrupted and be run again.
+//!
+//! Clips are read through [`Media`] and encoded through [`Encode`], so that this knows neither a video
+//! format nor a model.
+
+mod buckets;
+mod doctor;
+mod frames;
+mod manifest;
+mod run;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use burn::tensor::TensorData;
+
+pub use buckets::{Buckets, Rules};
+pub use doctor::{Planned, Reason, Report, Skipped, doctor};
+pub use manifest::{Entry, find_sources};
+pub use run::{Progress, Summary, preprocess};
+
+use crate::clip::Clip;
+use crate::store::Fingerprint;
+
+/// An error of a reader or an encoder.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// What is known of a clip before it is read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probe {
+    /// How many frames it has; 1 is a picture.
+    pub frames: usize,
+    /// Height in pixels.
+    pub height: usize,
+    /// Width in pixels.
+    pub width: usize,
+    /// Frames per second; of a picture, 1.
+    pub fps: f64,
+}
+
+/// One frame of a clip, `[H, W, 3]`, red first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Height in pixels.
+    pub height: usize,
+    /// Width in pixels.
+    pub width: usize,
+    /// The values, row by row.
+    pub pixels: Vec<u8>,
+}
+
+/// Reads clips and pictures.
+pub trait Media {
+    /// What a file holds, without reading all of it.
+    ///
+    /// # Errors
+    /// It is not a clip or picture that can be read.
+    fn probe(&self, path: &Path) -> Result<Probe, Cause>;
+
+    /// Hands out frame after frame, until there are no more or it is told to stop.
+    ///
+    /// # Errors
+    /// A frame cannot be read.
+    fn read(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Frame) -> ControlFlow<()>,
+    ) -> Result<(), Cause>;
+}
+
+/// Makes tensors of clips and captions.
+pub trait Encode {
+    /// Which encoders these are; a dataset is made with one set of them.
+    fn fingerprint(&self) -> Fingerprint;
+
+    /// The latents of a clip, `[C, f, h, w]`.
+    ///
+    /// # Errors
+    /// It cannot be encoded.
+    fn clip(&mut self, clip: &Clip) -> Result<TensorData, Cause>;
+
+    /// The embeddings of a caption, `[L, D]` each and without padding, by key. Keys begin with
+    /// [`TEXT`](crate::store::TEXT).
+    ///
+    /// # Errors
+    /// It cannot be encoded.
+    fn text(&mut self, caption: &str) -> Result<BTreeMap<String, TensorData>, Cause>;
+}

@@ -1,0 +1,132 @@
+//! The long work: every clip and caption through the encoders, into the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::tensor::TensorData;
+
+use super::doctor::{Planned, Reason, Skipped, hash};
+use super::frames::read_clip;
+use super::{Cause, Encode, Media};
+use crate::error::{Error, Result};
+use crate::store::{LATENTS, Origin, REF_LATENTS, Sample, Writer, hash_parts};
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress<'a> {
+    /// Clips that are done or failed.
+    pub done: usize,
+    /// All clips.
+    pub total: usize,
+    /// The clip that comes next.
+    pub id: &'a str,
+}
+
+/// What became of the clips.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// How many were encoded now.
+    pub written: usize,
+    /// How many were there already, unchanged.
+    pub kept: usize,
+    /// How many were there and are no longer asked for.
+    pub removed: usize,
+    /// What could not be read after all.
+    pub failed: Vec<Skipped>,
+    /// Whether it was asked to stop; run it again to go on.
+    pub interrupted: bool,
+}
+
+/// Encodes the clips that the store does not have yet, or that have changed since. Once `stop` is
+/// set it ends after the clip at hand, with all that was encoded safe on disk.
+///
+/// # Errors
+/// An encoder fails, or the store cannot be written. A clip that cannot be read is reported and skipped.
+pub fn preprocess(
+    planned: &[Planned],
+    media: &dyn Media,
+    encode: &mut dyn Encode,
+    writer: &mut Writer,
+    progress: &mut dyn FnMut(Progress<'_>),
+    stop: &AtomicBool,
+) -> Result<Summary> {
+    let mut summary = Summary::default();
+    let mut wanted = BTreeSet::new();
+    for (done, clip) in planned.iter().enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            summary.interrupted = true;
+            break;
+        }
+        progress(Progress { done, total: planned.len(), id: &clip.id });
+        let outcome = match source_hash(clip) {
+            None => Err(Reason::Missing),
+            Some(hash) if writer.has(&clip.id, &hash) => Ok(None),
+            Some(hash) => sample(clip, hash, media, encode)?.map(Some),
+        };
+        match outcome {
+            Ok(None) => summary.kept += 1,
+            Ok(Some(sample)) => {
+                writer.push(sample)?;
+                summary.written += 1;
+            }
+            Err(reason) => {
+                summary.failed.push(Skipped { id: clip.id.clone(), reason });
+                continue;
+            }
+        }
+        wanted.insert(clip.id.clone());
+    }
+    writer.flush()?;
+    if !summary.interrupted {
+        summary.removed = writer.retain(&wanted)?;
+    }
+    Ok(summary)
+}
+
+/// The hash of all that a sample is made from; `None` if a file cannot be read.
+fn source_hash(clip: &Planned) -> Option<String> {
+    let own = hash(&clip.path)?;
+    let reference = match &clip.reference {
+        Some(path) => hash(path)?.as_bytes().to_vec(),
+        None => Vec::new(),
+    };
+    let bucket = clip.bucket.to_string();
+    Some(hash_parts(&[
+        own.as_bytes().as_slice(),
+        &reference,
+        clip.caption.as_bytes(),
+        bucket.as_bytes(),
+        &clip.fps.to_le_bytes(),
+    ]))
+}
+
+/// Reads and encodes a clip. The outer error is an encoder's, the inner one the clip's.
+fn sample(
+    clip: &Planned,
+    source_hash: String,
+    media: &dyn Media,
+    encode: &mut dyn Encode,
+) -> Result<Result<Sample, Reason>> {
+    let failed = |cause: Cause| Error::Encode { id: clip.id.clone(), cause };
+    let read = |path: &Path| read_clip(media, path, &clip.bucket);
+    let frames = match read(&clip.path) {
+        Ok(frames) => frames,
+        Err(cause) => return Ok(Err(Reason::Unreadable(cause.to_string()))),
+    };
+    let mut tensors: BTreeMap<String, TensorData> = encode.text(&clip.caption).map_err(failed)?;
+    tensors.insert(LATENTS.to_owned(), encode.clip(&frames).map_err(failed)?);
+    if let Some(path) = &clip.reference {
+        match read(path) {
+            Ok(frames) => {
+                tensors.insert(REF_LATENTS.to_owned(), encode.clip(&frames).map_err(failed)?);
+            }
+            Err(cause) => {
+                let reason = Box::new(Reason::Unreadable(cause.to_string()));
+                return Ok(Err(Reason::Reference(path.clone(), reason)));
+            }
+        }
+    }
+    let Planned { id, caption, bucket, fps, .. } = clip.clone();
+    Ok(Ok(Sample { origin: Origin { id, source_hash, caption, fps, bucket }, tensors }))
+}

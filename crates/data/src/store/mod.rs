@@ -1,0 +1,98 @@
+//! The sample store: what encoders made of clips and captions, on disk.
+//!
+//! ```text
+//! dataset.json            the format, and the fingerprint of the encoders
+//! index.jsonl             one line per shard: what is in it; later lines hold over earlier ones
+//! shards/00000.safetensors
+//! ```
+//!
+//! A shard is written aside, synced and renamed before its line is added to the index, and a line
+//! counts once it ends. So a crash at any moment leaves whole samples and nothing else; the next
+//! [`Writer`] clears away the rest.
+
+mod files;
+mod index;
+mod reader;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use burn::tensor::TensorData;
+use serde::{Deserialize, Serialize};
+
+pub use reader::Dataset;
+pub use writer::{Writer, hash_parts};
+
+/// Latents of the clip, `[C, f, h, w]`.
+pub const LATENTS: &str = "latents";
+/// Text embedding without padding, `[L, D]`. Keys that begin like this may differ in length.
+pub const TEXT: &str = "text";
+/// Latents of the reference clip, `[C, f, h, w]`.
+pub const REF_LATENTS: &str = "ref_latents";
+/// Latents of the sound, `[C, t, …]`.
+pub const AUDIO_LATENTS: &str = "audio_latents";
+/// Which latents are to be generated, `[f, h, w]`.
+pub const MASK: &str = "mask";
+
+/// Frames, height and width of a clip in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Bucket {
+    /// How many frames.
+    pub frames: usize,
+    /// Height in pixels.
+    pub height: usize,
+    /// Width in pixels.
+    pub width: usize,
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}x{}", self.width, self.height, self.frames)
+    }
+}
+
+/// Which encoders made a dataset: a text for each, by its role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fingerprint(pub BTreeMap<String, String>);
+
+impl Fingerprint {
+    /// From roles and texts.
+    pub fn new<const N: usize>(parts: [(&str, String); N]) -> Fingerprint {
+        Fingerprint(parts.into_iter().map(|(role, text)| (role.to_owned(), text)).collect())
+    }
+
+    /// The first role whose encoder differs, with both texts.
+    pub(crate) fn difference(&self, other: &Fingerprint) -> Option<[String; 3]> {
+        let mut roles: Vec<_> = self.0.keys().chain(other.0.keys()).collect();
+        roles.sort();
+        let role = roles.into_iter().find(|role| self.0.get(*role) != other.0.get(*role))?;
+        let text = |of: &Fingerprint| of.0.get(role).map_or("none", String::as_str).to_owned();
+        Some([role.clone(), text(self), text(other)])
+    }
+}
+
+/// Where a sample comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Its name: the path of its clip. A sample replaces an earlier one of the same name.
+    pub id: String,
+    /// The hash of all that it was made from; another hash is another sample.
+    pub source_hash: String,
+    /// What it shows.
+    pub caption: String,
+    /// Frames per second.
+    pub fps: f64,
+    /// The size of the clip that was encoded.
+    pub bucket: Bucket,
+}
+
+/// A sample: where it comes from, and its tensors by key.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The tensors, without a dim for the batch.
+    pub tensors: BTreeMap<String, TensorData>,
+}
