@@ -26,6 +26,8 @@ SCRIPTS = [
     "vae.py",
     "pipeline.py",
     "solvers.py",
+    "optimizers.py",
+    "dmd2.py",
 ]
 
 

@@ -29,6 +29,8 @@
 
 mod process;
 
+mod scene;
+
 mod config;
 mod options;
 
@@ -57,5 +59,9 @@ pub use error::{Error, Result};
 pub use guidance::{Branch, Guidance};
 pub use process::{Process, VpPrediction};
 pub use random::Draw;
+pub use scene::{
+    AudioClock, Coordinates, NoiseLevels, Part, Reference, Region, Scene, Time, Track, Tracks,
+    align_reference, pool_mask,
+};
 pub use solver::{Solver, Step};
 pub use state::State;

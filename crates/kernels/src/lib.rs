@@ -22,6 +22,7 @@ mod attention;
 mod convolution;
 mod gemm;
 mod group_norm;
+mod inplace;
 mod lanes;
 mod levels;
 mod linear;
@@ -51,6 +52,7 @@ pub use attention::{
 };
 pub use convolution::{Convolution, conv2d};
 pub use group_norm::group_norm;
+pub use inplace::{AdamStep, Moments, adamw, blend};
 pub use linear::linear;
 pub use linear_map::linear_map;
 pub use mapped::map_file;

@@ -2,6 +2,7 @@
 
 mod activation;
 mod check;
+mod inplace;
 mod invariance;
 mod norm;
 mod rope;
