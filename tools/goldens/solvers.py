@@ -34,9 +34,13 @@ SHAPE = (2, 7, 3)  # batch, tokens, channels: every scheduler here works element
 
 DDIM, DDPM = "DDIMScheduler", "DDPMScheduler"
 DPM, FLOW = "DPMSolverMultistepScheduler", "FlowMatchEulerDiscreteScheduler"
+UNIPC = "UniPCMultistepScheduler"
 STABLE_DIFFUSION = dict(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
 ZERO_SNR = dict(rescale_betas_zero_snr=True, timestep_spacing="trailing", prediction_type="v_prediction")
+WAN = dict(prediction_type="flow_prediction", use_flow_sigmas=True)
+TO_LOWEST = dict(final_sigmas_type="sigma_min")
 BETAS = [round(0.01 + 0.013 * i, 6) for i in range(20)]
+FEW_BETAS = dict(trained_betas=BETAS, num_train_timesteps=20)
 
 # name: (class, options, arguments of the run)
 CASES = {
@@ -58,7 +62,7 @@ CASES = {
     "ddim.full_eta": (DDIM, dict(timestep_spacing="trailing"), dict(steps=5, eta=1.0)),
     "ddim.trained_betas": (
         DDIM,
-        dict(trained_betas=BETAS, num_train_timesteps=20, clip_sample=False),
+        FEW_BETAS | dict(clip_sample=False),
         dict(steps=5),
     ),
     "ddpm.default": (DDPM, {}, dict(steps=10)),
@@ -178,6 +182,41 @@ CASES = {
         dict(use_dynamic_shifting=True),
         dict(sigmas=np.linspace(1.0, 1 / 6, 6).tolist(), sequence_length=4096),
     ),
+    "flow.wan": (FLOW, dict(shift=8.0), dict(steps=4)),
+    "unipc.default": (UNIPC, {}, dict(steps=10)),
+    "unipc.one_step": (UNIPC, {}, dict(steps=1)),
+    "unipc.two_steps": (UNIPC, dict(solver_order=3), dict(steps=2)),
+    "unipc.first": (UNIPC, dict(solver_order=1, prediction_type="sample"), dict(steps=5)),
+    "unipc.third": (UNIPC, STABLE_DIFFUSION | dict(solver_order=3, timestep_spacing="trailing"), dict(steps=8)),
+    "unipc.third_to_the_end": (UNIPC, TO_LOWEST | dict(solver_order=3, lower_order_final=False), dict(steps=6)),
+    "unipc.bh1": (UNIPC, TO_LOWEST | dict(solver_type="bh1"), dict(steps=6)),
+    "unipc.bh1_third": (UNIPC, TO_LOWEST | dict(solver_type="bh1", solver_order=3), dict(steps=7)),
+    "unipc.epsilon": (UNIPC, TO_LOWEST | dict(predict_x0=False), dict(steps=6)),
+    "unipc.epsilon_third": (
+        UNIPC,
+        TO_LOWEST | FEW_BETAS | dict(predict_x0=False, solver_order=3, solver_type="bh1", prediction_type="sample"),
+        dict(steps=6),
+    ),
+    "unipc.epsilon_velocity": (
+        UNIPC,
+        TO_LOWEST | FEW_BETAS | dict(predict_x0=False, prediction_type="v_prediction", solver_type="heun"),
+        dict(steps=4),
+    ),
+    "unipc.leading": (UNIPC, STABLE_DIFFUSION | dict(timestep_spacing="leading", steps_offset=1), dict(steps=5)),
+    "unipc.zero_snr": (UNIPC, STABLE_DIFFUSION | ZERO_SNR, dict(steps=5)),
+    "unipc.uncorrected": (UNIPC, WAN | dict(disable_corrector=[0, 2, 3], solver_order=3), dict(steps=7)),
+    "unipc.karras": (UNIPC, STABLE_DIFFUSION | TO_LOWEST | dict(use_karras_sigmas=True), dict(steps=5)),
+    "unipc.exponential": (UNIPC, STABLE_DIFFUSION | dict(use_exponential_sigmas=True, sigma_max=9.0), dict(steps=5)),
+    "unipc.wan": (UNIPC, WAN | dict(flow_shift=3.0), dict(steps=20)),
+    "unipc.wan_third": (UNIPC, WAN | dict(flow_shift=5.0, solver_order=3), dict(steps=9)),
+    "unipc.wan_bh1": (UNIPC, WAN | TO_LOWEST | dict(flow_shift=8.0, solver_type="bh1"), dict(steps=4)),
+    "unipc.wan_terminal": (UNIPC, WAN | dict(flow_shift=2.0, shift_terminal=0.1), dict(steps=4)),
+    "unipc.wan_custom": (UNIPC, WAN | dict(flow_shift=3.0), dict(sigmas=[0.9, 0.5, 0.2, 0.05])),
+    "unipc.cosmos": (
+        UNIPC,
+        WAN | dict(use_karras_sigmas=True, sigma_max=200.0, sigma_min=0.01, flow_shift=4.0),
+        dict(steps=6),
+    ),
 }
 
 
@@ -238,7 +277,7 @@ def set_timesteps(scheduler, run):
         slope = (config.max_shift - config.base_shift) / (config.max_image_seq_len - config.base_image_seq_len)
         extra["mu"] = run["sequence_length"] * slope + config.base_shift - slope * config.base_image_seq_len
     if "sigmas" in run:
-        scheduler.set_timesteps(sigmas=run["sigmas"], **extra)
+        scheduler.set_timesteps(sigmas=np.array(run["sigmas"]), **extra)
     else:
         scheduler.set_timesteps(run["steps"], **extra)
     if hasattr(scheduler, "set_begin_index"):

@@ -62,6 +62,26 @@ impl Betas {
         }
     }
 
+    /// The same for a solver that counts in log-SNR, which pure noise does not have.
+    pub(crate) fn read_with_some_signal(
+        options: &mut Options,
+        schedules: &[(&str, BetaSchedule)],
+    ) -> Result<Betas> {
+        let mut betas = Betas::read(options, schedules)?;
+        if betas.zero_snr {
+            // This is the smallest signal that f16 has.
+            let last = betas.trained() - 1;
+            betas.alphas_cumprod[last] = 2f32.powi(-24);
+        }
+        Ok(betas)
+    }
+
+    /// How much noise there is for one part of signal at each timestep, rising.
+    pub(crate) fn noise_to_signal(&self) -> Vec<f32> {
+        let ratio = |alpha: &f32| ((1.0 - alpha) / alpha).sqrt();
+        self.alphas_cumprod.iter().map(ratio).collect()
+    }
+
     /// How many timesteps the process was trained with.
     pub(crate) fn trained(&self) -> usize {
         self.alphas_cumprod.len()

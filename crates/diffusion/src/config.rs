@@ -8,12 +8,14 @@ use crate::ddpm::DdpmConfig;
 use crate::dpm_config::DpmConfig;
 use crate::flow_euler::FlowEulerConfig;
 use crate::options::Options;
+use crate::unipc_config::UniPcConfig;
 use crate::update::Predicts;
 use crate::{Error, Process, Result, Solver};
-use crate::{ddim, ddpm, dpm_config, flow_euler};
+use crate::{ddim, ddpm, dpm_config, flow_euler, unipc_config};
 
 /// The classes that can be read.
-const CLASSES: [&str; 4] = [ddim::CLASS, ddpm::CLASS, dpm_config::CLASS, flow_euler::CLASS];
+const CLASSES: [&str; 5] =
+    [ddim::CLASS, ddpm::CLASS, dpm_config::CLASS, flow_euler::CLASS, unipc_config::CLASS];
 
 /// Options of the classes that diffusers converts into one another.
 ///
@@ -65,6 +67,7 @@ enum Kind {
     Ddpm(DdpmConfig),
     DpmSolver(DpmConfig),
     FlowEuler(FlowEulerConfig),
+    UniPc(UniPcConfig),
 }
 
 impl SchedulerConfig {
@@ -75,6 +78,7 @@ impl SchedulerConfig {
             ddim::CLASS => Kind::Ddim(DdimConfig::read(&mut options)?),
             ddpm::CLASS => Kind::Ddpm(DdpmConfig::read(&mut options)?),
             dpm_config::CLASS => Kind::DpmSolver(DpmConfig::read(&mut options)?),
+            unipc_config::CLASS => Kind::UniPc(UniPcConfig::read(&mut options)?),
             _ => Kind::FlowEuler(FlowEulerConfig::read(&mut options)?),
         };
         let foreign: &[_] = if matches!(kind, Kind::FlowEuler(_)) { &[] } else { &FOREIGN };
@@ -94,6 +98,7 @@ impl SchedulerConfig {
             Kind::Ddpm(_) => ddpm::CLASS,
             Kind::DpmSolver(_) => dpm_config::CLASS,
             Kind::FlowEuler(_) => flow_euler::CLASS,
+            Kind::UniPc(_) => unipc_config::CLASS,
         }
     }
 
@@ -102,8 +107,9 @@ impl SchedulerConfig {
         let (betas, prediction) = match &self.kind {
             Kind::Ddim(config) => (&config.betas, config.prediction),
             Kind::Ddpm(config) => (&config.betas, config.prediction),
-            Kind::DpmSolver(config) => match config.predicts {
-                Predicts::Vp(prediction) => (&config.betas, prediction),
+            Kind::DpmSolver(DpmConfig { betas, predicts, .. })
+            | Kind::UniPc(UniPcConfig { betas, predicts, .. }) => match predicts {
+                Predicts::Vp(prediction) => (betas, *prediction),
                 Predicts::Flow => return Process::Flow,
             },
             Kind::FlowEuler(_) => return Process::Flow,
@@ -132,6 +138,7 @@ impl SchedulerConfig {
             Kind::Ddpm(config) => config.solver(steps),
             Kind::DpmSolver(config) => config.solver(steps),
             Kind::FlowEuler(config) => config.solver(steps, sequence_length),
+            Kind::UniPc(config) => config.solver(steps),
         }
     }
 
@@ -141,6 +148,7 @@ impl SchedulerConfig {
     pub fn solver_at(&self, sigmas: &[f64], sequence_length: usize) -> Result<Solver> {
         match &self.kind {
             Kind::FlowEuler(config) => config.solver_at(sigmas, sequence_length),
+            Kind::UniPc(config) => config.solver_at(sigmas),
             _ => Err(Error::NoCustomSigmas { class: self.class() }),
         }
     }

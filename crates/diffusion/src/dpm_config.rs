@@ -4,7 +4,7 @@ use crate::Result;
 use crate::betas::{BASIC_SCHEDULES, BetaSchedule, Betas};
 use crate::ddim::refuse_thresholding;
 use crate::dpm_solver::{Algorithm, DpmSolver, Method, Slope};
-use crate::grid::{Grid, Spacing, check_steps, linspace};
+use crate::grid::{Grid, MULTISTEP_SPACINGS, check_steps, linspace};
 use crate::options::Options;
 use crate::process::VpPrediction;
 use crate::sigmas::{LogSigmas, exponential, karras, shifted};
@@ -65,21 +65,11 @@ enum FinalLevel {
 
 impl DpmConfig {
     pub(crate) fn read(options: &mut Options) -> Result<DpmConfig> {
-        let mut betas = Betas::read(options, &BASIC_SCHEDULES)?;
-        if betas.zero_snr {
-            // An infinite noise level has no logarithm; this is the smallest signal f16 has.
-            let last = betas.trained() - 1;
-            betas.alphas_cumprod[last] = 2f32.powi(-24);
-        }
+        let betas = Betas::read_with_some_signal(options, &BASIC_SCHEDULES)?;
         refuse_thresholding(options)?;
         read_ignored(options)?;
         let ladder = Ladder::read(options, betas.trained())?;
-        let spacings = [
-            ("linspace", Spacing::Linspace),
-            ("leading", Spacing::Leading),
-            ("trailing", Spacing::Trailing),
-        ];
-        let grid = Grid::read(options, betas.trained(), &spacings)?;
+        let grid = Grid::read(options, betas.trained(), &MULTISTEP_SPACINGS)?;
         let ending = Ending::read(options)?;
         Ok(DpmConfig {
             predicts: read_prediction(options, ladder)?,
@@ -96,7 +86,7 @@ impl DpmConfig {
         let (timesteps, sigmas) = self.levels(steps)?;
         let last = match self.ending.level {
             FinalLevel::Zero => 0.0,
-            FinalLevel::Lowest => noise_to_signal(self.betas.alphas_cumprod[0]),
+            FinalLevel::Lowest => self.betas.noise_to_signal()[0],
         };
         let levels: Vec<Scales> = sigmas
             .iter()
@@ -113,8 +103,7 @@ impl DpmConfig {
 
     /// Timesteps and noise levels before every step.
     fn levels(&self, steps: usize) -> Result<(Vec<f64>, Vec<f64>)> {
-        let trained: Vec<f32> =
-            self.betas.alphas_cumprod.iter().map(|alpha| noise_to_signal(*alpha)).collect();
+        let trained = self.betas.noise_to_signal();
         let (lowest, highest) = (f64::from(trained[0]), f64::from(trained[trained.len() - 1]));
         let logs = LogSigmas::new(&trained);
         check_steps(steps, MOST_STEPS, CLASS)?;
@@ -165,17 +154,10 @@ impl DpmConfig {
 
     fn scales(&self, sigma: f32) -> Scales {
         match self.ladder {
-            Ladder::Flow { .. } => Scales { alpha: 1.0 - sigma, sigma },
-            _ => {
-                let alpha = 1.0 / (sigma * sigma + 1.0).sqrt();
-                Scales { alpha, sigma: sigma * alpha }
-            }
+            Ladder::Flow { .. } => Scales::from_flow(sigma),
+            _ => Scales::from_noise_to_signal(sigma),
         }
     }
-}
-
-fn noise_to_signal(alpha_cumprod: f32) -> f32 {
-    ((1.0 - alpha_cumprod) / alpha_cumprod).sqrt()
 }
 
 /// Options that change nothing for us: the engine drops variance channels, and dynamic shifting

@@ -116,11 +116,30 @@ pub enum Error {
 
     /// Custom noise levels for a class that has none.
     #[error(
-        "{class}: custom sigmas are not supported; only FlowMatchEulerDiscreteScheduler has them"
+        "{class}: custom sigmas are not supported; FlowMatchEulerDiscreteScheduler has them, and \
+         UniPCMultistepScheduler with `use_flow_sigmas`"
     )]
     NoCustomSigmas {
         /// The scheduler class.
         class: &'static str,
+    },
+
+    /// No explicit timesteps.
+    #[error("renoise needs at least one timestep; allowed are falling {allowed}")]
+    NoTimesteps {
+        /// The timesteps that the process has.
+        allowed: String,
+    },
+
+    /// Explicit timesteps that do not fall, or that the process does not have.
+    #[error("renoise: timestep number {number} is {timestep}; allowed are falling {allowed}")]
+    Timesteps {
+        /// The first at fault, from 1.
+        number: usize,
+        /// Its value.
+        timestep: f64,
+        /// The timesteps that the process has.
+        allowed: String,
     },
 
     /// A noise weight that the solver cannot use.
@@ -130,6 +149,19 @@ pub enum Error {
         class: &'static str,
         /// The weight that was asked for.
         eta: f64,
+    },
+
+    /// A parameter of a timestep sampler that makes no density.
+    #[error("{sampler}: {parameter} {value} is not supported; supported are {allowed}")]
+    Sampler {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The parameter at fault.
+        parameter: &'static str,
+        /// Its value.
+        value: f64,
+        /// The values that are supported.
+        allowed: String,
     },
 
     /// A guidance scale that is not a number.

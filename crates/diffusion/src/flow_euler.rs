@@ -1,11 +1,11 @@
 //! Euler's method on a straight flow, with a static or a resolution-dependent shift.
 
+use crate::Result;
 use crate::grid::{check_steps, linspace};
 use crate::options::Options;
-use crate::sigmas::{exponential, karras, shifted};
+use crate::sigmas::{check_custom, exponential, karras, shifted, to_terminal};
 use crate::solver::{Solver, Step};
 use crate::update::{Predicts, Scales, Update};
-use crate::{Error, Result};
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "FlowMatchEulerDiscreteScheduler";
@@ -103,23 +103,13 @@ impl FlowEulerConfig {
     /// A solver on the given noise levels, which are shifted like any others.
     pub(crate) fn solver_at(&self, sigmas: &[f64], sequence_length: usize) -> Result<Solver> {
         check_steps(sigmas.len(), 100 * TRAINED, CLASS)?;
-        let falls = |i: usize| i == 0 || sigmas[i] < sigmas[i - 1];
-        let legal = |i: usize| sigmas[i] > 0.0 && sigmas[i] <= 1.0 && falls(i);
-        match (0..sigmas.len()).find(|i| !legal(*i)) {
-            Some(index) => Err(Error::Sigmas { class: CLASS, index, sigma: sigmas[index] }),
-            None => {
-                let sigmas = sigmas.iter().map(|sigma| f64::from(*sigma as f32)).collect();
-                self.solver_from(sigmas, sequence_length)
-            }
-        }
+        check_custom(sigmas, CLASS)?;
+        let sigmas = sigmas.iter().map(|sigma| f64::from(*sigma as f32)).collect();
+        self.solver_from(sigmas, sequence_length)
     }
 
     fn solver_from(&self, sigmas: Vec<f64>, sequence_length: usize) -> Result<Solver> {
-        let mut sigmas = self.shift.apply(sigmas, sequence_length);
-        if let (Some(end), Some(last)) = (self.terminal, sigmas.last()) {
-            let stretch = (1.0 - last) / (1.0 - end);
-            sigmas = sigmas.iter().map(|sigma| 1.0 - (1.0 - sigma) / stretch).collect();
-        }
+        let sigmas = to_terminal(self.shift.apply(sigmas, sequence_length), self.terminal);
         let (first, last) = (sigmas[0], sigmas[sigmas.len() - 1]);
         let sigmas = match self.ladder {
             Ladder::Shifted => sigmas,
@@ -133,7 +123,7 @@ impl FlowEulerConfig {
     }
 
     fn update(&self, sigma: f32, next: f32) -> Update {
-        let stay = Update::stay(Predicts::Flow, Scales { alpha: 1.0 - sigma, sigma });
+        let stay = Update::stay(Predicts::Flow, Scales::from_flow(sigma));
         match self.sampling {
             Sampling::Straight => Update { prediction: next - sigma, ..stay },
             Sampling::Stochastic => {
@@ -144,7 +134,7 @@ impl FlowEulerConfig {
 }
 
 fn step(sigma: f32) -> Step {
-    Step::new(f64::from(sigma * TRAINED as f32), Scales { alpha: 1.0 - sigma, sigma })
+    Step::new(f64::from(sigma * TRAINED as f32), Scales::from_flow(sigma))
 }
 
 impl Shift {

@@ -18,6 +18,13 @@ pub(crate) enum Spacing {
     Trailing,
 }
 
+/// The names of the spacings; the default of the multistep solvers comes first.
+pub(crate) const MULTISTEP_SPACINGS: [(&str, Spacing); 3] = [
+    ("linspace", Spacing::Linspace),
+    ("leading", Spacing::Leading),
+    ("trailing", Spacing::Trailing),
+];
+
 /// A spacing and the offset it is moved by (which only `leading` uses).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Grid {

@@ -1,5 +1,5 @@
-//! Diffusion on tokens: processes, noise schedules, solvers, guidance, counter-based noise and
-//! the one denoise loop. No model, no rank, no file: schedules are read from JSON text.
+//! Diffusion on tokens: processes, noise schedules, solvers, timestep samplers, guidance,
+//! counter-based noise and the one denoise loop. No model, no rank, no file: schedules are read from JSON text.
 //!
 //! Latents are tokens for the whole loop, `[batch, tokens, channels]`. A solver is a table of
 //! numbers fixed before the first step; what it remembers between steps lives in a [`State`]
@@ -43,13 +43,17 @@ mod ddpm;
 mod dpm_config;
 mod dpm_solver;
 mod flow_euler;
+mod renoise;
 mod solver;
 mod state;
+mod unipc;
+mod unipc_config;
 mod update;
 
 mod denoise;
 mod guidance;
 mod random;
+mod samplers;
 
 mod error;
 
@@ -59,6 +63,7 @@ pub use error::{Error, Result};
 pub use guidance::{Branch, Guidance};
 pub use process::{Process, VpPrediction};
 pub use random::Draw;
+pub use samplers::TimestepSampler;
 pub use scene::{
     AudioClock, Coordinates, NoiseLevels, Part, Reference, Region, Scene, Time, Track, Tracks,
     align_reference, pool_mask,

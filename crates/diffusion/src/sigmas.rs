@@ -2,6 +2,7 @@
 //! uniform in log-SNR, flow; and the way back from a noise level to a timestep.
 
 use crate::grid::linspace;
+use crate::{Error, Result};
 
 /// Falls from `largest` to `smallest`, evenly in the seventh root (Karras et al. 2022).
 pub(crate) fn karras(largest: f64, smallest: f64, steps: usize) -> Vec<f64> {
@@ -22,6 +23,23 @@ pub(crate) fn exponential(largest: f64, smallest: f64, steps: usize) -> Vec<f64>
 /// Moves flow noise levels towards noise: `shift` 1 leaves them, more than 1 raises them.
 pub(crate) fn shifted(sigma: f64, shift: f64) -> f64 {
     shift * sigma / (1.0 + (shift - 1.0) * sigma)
+}
+
+/// Stretches flow noise levels away from pure noise, so that the last is `terminal`, if any.
+pub(crate) fn to_terminal(sigmas: Vec<f64>, terminal: Option<f64>) -> Vec<f64> {
+    let (Some(end), Some(last)) = (terminal, sigmas.last()) else { return sigmas };
+    let stretch = (1.0 - last) / (1.0 - end);
+    sigmas.iter().map(|sigma| 1.0 - (1.0 - sigma) / stretch).collect()
+}
+
+/// Refuses flow noise levels that do not fall from at most 1 to above 0.
+pub(crate) fn check_custom(sigmas: &[f64], class: &'static str) -> Result<()> {
+    let falls = |i: usize| i == 0 || sigmas[i] < sigmas[i - 1];
+    let legal = |i: usize| sigmas[i] > 0.0 && sigmas[i] <= 1.0 && falls(i);
+    match (0..sigmas.len()).find(|i| !legal(*i)) {
+        Some(index) => Err(Error::Sigmas { class, index, sigma: sigmas[index] }),
+        None => Ok(()),
+    }
 }
 
 /// The logarithms of the trained noise levels, rising, by which timesteps are found.

@@ -2,6 +2,7 @@
 //! (schedule, step, region state, sample, prediction, noise).
 
 use crate::dpm_solver::DpmSolver;
+use crate::unipc::UniPc;
 use crate::update::{Scales, Update};
 use crate::{Error, Result, State};
 use burn::tensor::{FloatDType, Tensor};
@@ -23,7 +24,8 @@ impl Step {
     }
 }
 
-/// A schedule and the rule that takes its steps. Built by [`crate::SchedulerConfig::solver`].
+/// A schedule and the rule that takes its steps. Built by [`crate::SchedulerConfig::solver`] or
+/// [`Solver::renoise`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solver {
     steps: Vec<Step>,
@@ -32,9 +34,10 @@ pub struct Solver {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Rule {
-    /// DDIM, DDPM and Euler: each step stands alone.
+    /// DDIM, DDPM, Euler and renoise: each step stands alone.
     WithoutMemory(Vec<Update>),
     DpmSolver(DpmSolver),
+    UniPc(UniPc),
 }
 
 impl Solver {
@@ -58,6 +61,7 @@ impl Solver {
         let weight = match &self.rule {
             Rule::WithoutMemory(updates) => updates.get(step).map(|update| update.noise),
             Rule::DpmSolver(solver) => solver.noise(step),
+            Rule::UniPc(_) => None,
         };
         weight.is_some_and(|weight| weight != 0.0)
     }
@@ -83,6 +87,7 @@ impl Solver {
             Rule::DpmSolver(solver) => {
                 solver.step(step, &mut state.history, (sample, prediction), noise)
             }
+            Rule::UniPc(solver) => solver.step(step, state, sample, prediction),
         };
         state.next = Some(step + 1);
         Ok(next)
@@ -103,7 +108,7 @@ impl Solver {
             return Err(Error::OutOfOrder { step, next });
         }
         same_shape("prediction", prediction, sample)?;
-        for earlier in &state.history {
+        for earlier in state.tensors() {
             same_shape("region's history", earlier, sample)?;
         }
         match noise {
@@ -136,6 +141,14 @@ impl Solver {
             None => Ok(Solver { steps, rule: Rule::DpmSolver(solver) }),
         }
     }
+
+    /// A multistep solver with a corrector.
+    pub(crate) fn unipc(class: &'static str, steps: Vec<Step>, solver: UniPc) -> Result<Solver> {
+        match solver.first_not_finite() {
+            Some(step) => Err(Error::NotFinite { class, step, steps: steps.len() }),
+            None => Ok(Solver { steps, rule: Rule::UniPc(solver) }),
+        }
+    }
 }
 
 fn same_shape(what: &'static str, tensor: &Tensor<3>, sample: &Tensor<3>) -> Result<()> {
@@ -148,21 +161,36 @@ mod tests {
     use crate::SchedulerConfig;
     use burn::tensor::{Device, Tensor};
 
+    /// What the state holds after each of the steps: predictions, and samples to be corrected.
+    fn remembered(options: &str, steps: usize) -> Vec<(usize, usize)> {
+        let text = format!(r#"{{{options}}}"#);
+        let solver = SchedulerConfig::from_json(&text).unwrap().solver(steps, 4).unwrap();
+        let mut state = solver.state();
+        let mut sample = Tensor::<3>::ones([1, 4, 2], &Device::flex());
+        let step = |step| {
+            let prediction = sample.clone();
+            let next = solver.step(step, &mut state, sample.clone(), prediction, None);
+            sample = next.unwrap();
+            (state.history.len(), usize::from(state.before.is_some()))
+        };
+        (0..steps).map(step).collect()
+    }
+
     /// A video's latents are large; none is kept longer than the order needs it.
     #[test]
     fn the_history_is_one_shorter_than_the_order() {
         for order in 1..=3 {
-            let text = format!(
-                r#"{{"_class_name": "DPMSolverMultistepScheduler", "solver_order": {order}}}"#
-            );
-            let solver = SchedulerConfig::from_json(&text).unwrap().solver(8, 4).unwrap();
-            let mut state = solver.state();
-            let mut sample = Tensor::<3>::ones([1, 4, 2], &Device::flex());
-            for step in 0..8 {
-                let prediction = sample.clone();
-                sample = solver.step(step, &mut state, sample, prediction, None).unwrap();
-                assert_eq!(state.history.len(), (step + 1).min(order - 1));
-            }
+            let options =
+                format!(r#""_class_name": "DPMSolverMultistepScheduler", "solver_order": {order}"#);
+            let want: Vec<_> = (0..8).map(|step| ((step + 1).min(order - 1), 0)).collect();
+            assert_eq!(remembered(&options, 8), want);
         }
+    }
+
+    /// A corrector needs one more prediction, and the sample; neither is kept where it is off.
+    #[test]
+    fn a_corrector_needs_the_sample_and_as_many_predictions_as_its_order() {
+        let options = r#""_class_name": "UniPCMultistepScheduler", "disable_corrector": [3]"#;
+        assert_eq!(remembered(options, 6), [(1, 1), (2, 1), (2, 1), (1, 0), (2, 1), (1, 0)]);
     }
 }

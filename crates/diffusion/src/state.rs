@@ -14,6 +14,8 @@ pub struct State {
     pub(crate) next: Option<usize>,
     /// Earlier predictions, newest first, each `[batch, tokens, channels]`.
     pub(crate) history: Vec<Tensor<3>>,
+    /// The sample that the last step started from, of the same shape, if it will be corrected.
+    pub(crate) before: Option<Tensor<3>>,
 }
 
 impl State {
@@ -25,26 +27,34 @@ impl State {
     /// One state for the regions in the given order, along the tokens.
     pub fn join(regions: Vec<State>) -> Result<State> {
         let Some(first) = regions.first() else { return Ok(State::default()) };
-        let (next, depth) = (first.next, first.history.len());
-        if let Some(other) =
-            regions.iter().find(|other| other.next != next || other.history.len() != depth)
-        {
+        let form = |state: &State| (state.next, state.history.len(), state.before.is_some());
+        let (next, depth, has_before) = form(first);
+        if let Some(other) = regions.iter().find(|other| form(other) != form(first)) {
             return Err(Error::Join { first: next, other: other.next });
         }
         let joined = |age: usize| {
             Tensor::cat(regions.iter().map(|region| region.history[age].clone()).collect(), 1)
         };
-        Ok(State { next, history: (0..depth).map(joined).collect() })
+        let history = (0..depth).map(joined).collect();
+        let before = regions.iter().filter_map(|region| region.before.clone()).collect();
+        let before = has_before.then(|| Tensor::cat(before, 1));
+        Ok(State { next, history, before })
+    }
+
+    /// Everything that is remembered.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor<3>> {
+        self.history.iter().chain(&self.before)
     }
 
     fn part(&self, region: &Range<usize>) -> Result<State> {
-        let tokens = self.history.first().map(|tensor| tensor.dims()[1]);
+        let tokens = self.tensors().next().map(|tensor| tensor.dims()[1]);
         if let Some(tokens) = tokens
             && (region.start > region.end || region.end > tokens)
         {
             return Err(Error::Region { start: region.start, end: region.end, tokens });
         }
         let slice = |tensor: &Tensor<3>| tensor.clone().slice_dim(1, region.clone());
-        Ok(State { next: self.next, history: self.history.iter().map(slice).collect() })
+        let history = self.history.iter().map(slice).collect();
+        Ok(State { next: self.next, history, before: self.before.as_ref().map(slice) })
     }
 }

@@ -33,6 +33,17 @@ impl Scales {
     pub(crate) fn from_alpha_cumprod(alpha: f32) -> Scales {
         Scales { alpha: alpha.sqrt(), sigma: (1.0 - alpha).sqrt() }
     }
+
+    /// From the noise for one part of signal, in a process that preserves the variance.
+    pub(crate) fn from_noise_to_signal(ratio: f32) -> Scales {
+        let alpha = 1.0 / (ratio * ratio + 1.0).sqrt();
+        Scales { alpha, sigma: ratio * alpha }
+    }
+
+    /// From the share of noise in a flow.
+    pub(crate) fn from_flow(sigma: f32) -> Scales {
+        Scales { alpha: 1.0 - sigma, sigma }
+    }
 }
 
 impl Predicts {

@@ -4,7 +4,7 @@
 
 use burn::tensor::{Device, Tensor};
 use diffusion::{
-    Draw, Error, Place, Process, SchedulerConfig, Solver, State, VpPrediction, denoise,
+    Draw, Error, Place, Process, SchedulerConfig, Solver, State, Step, VpPrediction, denoise,
 };
 use std::ops::Range;
 use std::slice::from_ref;
@@ -12,7 +12,7 @@ use std::slice::from_ref;
 const SHAPE: [usize; 3] = [2, 9, 3];
 
 /// One config of every kind of rule, the noisy ones included.
-const CONFIGS: [&str; 8] = [
+const CONFIGS: [&str; 11] = [
     r#"{"_class_name": "DDIMScheduler"}"#,
     r#"{"_class_name": "DDIMScheduler", "prediction_type": "sample", "timestep_spacing": "trailing"}"#,
     r#"{"_class_name": "DDPMScheduler"}"#,
@@ -21,6 +21,10 @@ const CONFIGS: [&str; 8] = [
     r#"{"_class_name": "DPMSolverMultistepScheduler", "algorithm_type": "sde-dpmsolver++"}"#,
     r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0}"#,
     r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "stochastic_sampling": true}"#,
+    r#"{"_class_name": "UniPCMultistepScheduler"}"#,
+    r#"{"_class_name": "UniPCMultistepScheduler", "solver_order": 3, "prediction_type": "v_prediction"}"#,
+    r#"{"_class_name": "UniPCMultistepScheduler", "use_flow_sigmas": true, "solver_order": 3,
+        "prediction_type": "flow_prediction", "flow_shift": 5.0, "disable_corrector": [1]}"#,
 ];
 
 fn config(text: &str) -> SchedulerConfig {
@@ -65,8 +69,9 @@ fn run(
 fn regions_step_alone_as_they_step_together() {
     let all = 0..SHAPE[1];
     let regions = [0..2, 2..3, 3..9];
-    for text in CONFIGS {
-        let solver = config(text).with_eta(0.0).unwrap().solver(6, 9).unwrap();
+    let solvers = CONFIGS.map(|text| (text, config(text).solver(6, 9).unwrap()));
+    let renoise = Solver::renoise(&Process::Flow, &[1000.0, 900.0, 750.5, 500.0, 250.0, 1.0]);
+    for (text, solver) in solvers.into_iter().chain([("renoise", renoise.unwrap())]) {
         for (split, join) in [(0, 6), (1, 3), (2, 4), (3, 6)] {
             let start = vec![(tensor("initial", 0), solver.state())];
             let whole = run(&solver, 0..6, from_ref(&all), start.clone());
@@ -84,14 +89,16 @@ fn regions_step_alone_as_they_step_together() {
 }
 
 /// On a straight flow the velocity is the same everywhere, so any number of steps lands on the
-/// data, with Euler and with DPM-Solver++ in flow clothes.
+/// data, with Euler, UniPC, and DPM-Solver++ in flow clothes.
 #[test]
 fn a_straight_flow_is_solved_exactly() {
     let euler = r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0}"#;
     let dpm = r#"{"_class_name": "DPMSolverMultistepScheduler", "use_flow_sigmas": true,
                   "prediction_type": "flow_prediction", "flow_shift": 2.0, "solver_order": 3}"#;
     let (data, noise) = (tensor("data", 0), tensor("noise", 0));
-    for (text, steps) in [(euler, 1), (euler, 3), (euler, 8), (dpm, 1), (dpm, 4), (dpm, 20)] {
+    let unipc = CONFIGS[10];
+    let cases = [(euler, 1), (euler, 3), (euler, 8), (dpm, 1), (dpm, 4), (dpm, 20)];
+    for (text, steps) in cases.into_iter().chain([(unipc, 1), (unipc, 4), (unipc, 20)]) {
         let solver = config(text).solver(steps, 9).unwrap();
         let first = solver.steps()[0];
         let start = data.clone() * first.alpha + noise.clone() * first.sigma;
@@ -112,7 +119,7 @@ fn a_straight_flow_is_solved_exactly() {
 #[test]
 fn a_perfect_prediction_leads_back_to_the_data() {
     let (data, noise) = (tensor("data", 0).clamp(-1.0, 1.0), tensor("noise", 0));
-    for text in [CONFIGS[0], CONFIGS[1], CONFIGS[3], CONFIGS[4], CONFIGS[6]] {
+    for text in [0, 1, 3, 4, 6, 8, 9].map(|kind| CONFIGS[kind]) {
         let config = config(text);
         let (process, solver) = (config.process(), config.solver(8, 9).unwrap());
         let level = |step: usize| {
@@ -131,6 +138,46 @@ fn a_perfect_prediction_leads_back_to_the_data() {
             let worst = (sample.clone() - want).abs().max().into_scalar::<f32>();
             assert!(worst < 1e-4, "{text} after step {step}: {worst}");
         }
+    }
+}
+
+/// Normal data of standard deviation 1/2 has a network that can be written down, and so has the
+/// way of a sample. UniPC's error falls by one order more than its predictor has, since every
+/// step is corrected; without the corrector it does not.
+#[test]
+fn unipc_converges_by_its_order_and_one_more() {
+    let spread = |alpha: f64, sigma: f64| alpha * alpha / 4.0 + sigma * sigma;
+    let error = |options: &str, steps: usize| {
+        let text = format!(
+            r#"{{"_class_name": "UniPCMultistepScheduler", "use_exponential_sigmas": true,
+                 "sigma_min": 0.02, "sigma_max": 5.0, {options}}}"#
+        );
+        let solver = config(&text).solver(2 * steps + 1, 1).unwrap();
+        let level = |step: usize| (solver.steps()[step].alpha, solver.steps()[step].sigma);
+        let (mut sample, mut state) =
+            (Tensor::<3>::ones([1, 1, 1], &Device::flex()), State::default());
+        for step in 0..steps {
+            let (alpha, sigma) = level(step);
+            let epsilon = sample.clone() * (sigma / spread(alpha, sigma));
+            sample = solver.step(step, &mut state, sample, epsilon, None).unwrap();
+        }
+        let ((alpha, sigma), (first_alpha, first_sigma)) = (level(steps), level(0));
+        let want = (spread(alpha, sigma) / spread(first_alpha, first_sigma)).sqrt();
+        (f64::from(values(&sample)[0]) / want - 1.0).abs()
+    };
+    let never: Vec<usize> = (0..24).collect();
+    let uncorrected = format!(r#""solver_order": 1, "disable_corrector": {never:?}"#);
+    let cases = [
+        (r#""solver_order": 1"#, 1.8..2.2),
+        (r#""solver_order": 1, "solver_type": "bh1""#, 1.8..2.2),
+        (r#""solver_order": 2"#, 2.4..3.2),
+        (r#""solver_order": 3"#, 3.5..5.0),
+        (r#""solver_order": 2, "predict_x0": false, "final_sigmas_type": "sigma_min""#, 2.4..3.2),
+        (&uncorrected, 0.8..1.2),
+    ];
+    for (options, orders) in cases {
+        let order = (error(options, 12) / error(options, 24)).log2();
+        assert!(orders.contains(&order), "{options}: order {order}");
     }
 }
 
@@ -174,6 +221,67 @@ fn a_level_means_the_nearest_timestep() {
         let levels: Vec<f32> = (1..999).map(level).collect();
         let level = Tensor::<1>::from_floats(&levels[..], &Device::flex()).reshape([1, 998, 1]);
         assert_eq!(values(&process.timestep(level)), want, "{off}");
+    }
+}
+
+/// The processes that a few-step network can have, with timesteps of each.
+fn few_step_processes() -> [(Process, [f64; 3]); 4] {
+    let alphas_cumprod: Vec<f32> = (0..50).map(|i| 0.98 - 0.019 * i as f32).collect();
+    let vp = |prediction| Process::Vp { alphas_cumprod: alphas_cumprod.clone(), prediction };
+    [
+        (Process::Flow, [1000.0, 624.5, 20.0]),
+        (vp(VpPrediction::Epsilon), [49.0, 30.0, 0.0]),
+        (vp(VpPrediction::Velocity), [49.0, 30.0, 0.0]),
+        (vp(VpPrediction::Sample), [49.0, 30.0, 0.0]),
+    ]
+}
+
+/// Renoise is the process itself: its `clean`, then its `noise` at the next timestep.
+#[test]
+fn renoise_predicts_the_clean_sample_and_noises_it_to_the_next_timestep() {
+    for (process, timesteps) in few_step_processes() {
+        let solver = Solver::renoise(&process, &timesteps).unwrap();
+        let level =
+            |step: usize| Tensor::full([1, 1, 1], process.level(timesteps[step]), &Device::flex());
+        let mut state = solver.state();
+        let mut sample = tensor("initial", 0);
+        for (step, at) in timesteps.into_iter().enumerate() {
+            assert_eq!(solver.steps()[step].timestep, at);
+            let prediction = tensor("prediction", step);
+            let mut want = process.clean(sample.clone(), prediction.clone(), level(step));
+            if step < 2 {
+                want = process.noise(want, tensor("noise", step), level(step + 1));
+            }
+            assert_eq!(solver.wants_noise(step), step < 2, "{process:?} at step {step}");
+            let noise = solver.wants_noise(step).then(|| tensor("noise", step));
+            sample = solver.step(step, &mut state, sample, prediction, noise).unwrap();
+            let worst = (sample.clone() - want).abs().max().into_scalar::<f32>();
+            assert!(worst < 1e-5, "{process:?} after step {step}: {worst}");
+        }
+    }
+}
+
+/// One timestep is one look at the network, without noise; and whatever noise is drawn between
+/// the steps, a network that knows the data leads to it.
+#[test]
+fn renoise_forgets_all_noise_but_that_of_the_last_level() {
+    for (process, timesteps) in few_step_processes() {
+        let single = Solver::renoise(&process, &timesteps[..1]).unwrap();
+        assert_eq!((single.steps().len(), single.wants_noise(0)), (1, false));
+        let solver = Solver::renoise(&process, &timesteps).unwrap();
+        let data = tensor("data", 0);
+        let mut sample = tensor("initial", 0);
+        let mut state = solver.state();
+        for (step, at) in timesteps.into_iter().enumerate() {
+            let Step { alpha, sigma, .. } = solver.steps()[step];
+            let epsilon = (sample.clone() - data.clone() * alpha) / sigma;
+            let level = Tensor::full([1, 1, 1], process.level(at), &Device::flex());
+            let prediction = process.target(data.clone(), epsilon, level);
+            let noise = solver.wants_noise(step).then(|| tensor("fresh", step));
+            sample = solver.step(step, &mut state, sample, prediction, noise).unwrap();
+        }
+        let worst = (sample - data).abs().max().into_scalar::<f32>();
+        assert!(worst < 1e-4, "{process:?}: {worst}");
     }
 }
 

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use burn::tensor::{Device, Tensor};
-use diffusion::{SchedulerConfig, Solver, State};
+use diffusion::{Process, SchedulerConfig, Solver, State};
 
 /// The message of the error that reading `text` or cutting it into `steps` gives.
 fn message(text: &str, steps: usize) -> String {
@@ -24,6 +24,7 @@ fn check(text: &str, steps: usize, words: &[&str]) {
     let first = message.chars().next().unwrap();
     let is_name = message.starts_with("DDIM") || message.starts_with("DDPM");
     let is_name = is_name || message.starts_with("DPM") || message.starts_with("Flow");
+    let is_name = is_name || message.starts_with("UniPC");
     assert!(is_name || first.is_lowercase(), "{message}");
     assert!(!message.ends_with('.'), "{message}");
 }
@@ -32,6 +33,7 @@ const DDIM: &str = "DDIMScheduler";
 const DDPM: &str = "DDPMScheduler";
 const DPM: &str = "DPMSolverMultistepScheduler";
 const FLOW: &str = "FlowMatchEulerDiscreteScheduler";
+const UNIPC: &str = "UniPCMultistepScheduler";
 
 #[test]
 fn text_that_is_no_scheduler_config() {
@@ -71,6 +73,38 @@ fn unsupported_values_name_class_option_value_and_remedy() {
         (FLOW, r#""invert_sigmas": true"#, ["invert_sigmas", "true", "false"]),
         (FLOW, r#""time_shift_type": "cubic""#, ["time_shift_type", "\"cubic\"", "linear"]),
         (FLOW, r#""base_shift": null"#, ["base_shift", "null", "finite numbers"]),
+        (FLOW, r#""use_beta_sigmas": true"#, ["use_beta_sigmas", "true", "use_karras_sigmas"]),
+        (UNIPC, r#""use_beta_sigmas": true"#, ["use_beta_sigmas", "true", "use_karras_sigmas"]),
+        (UNIPC, r#""use_dynamic_shifting": true"#, ["use_dynamic_shifting", "true", "flow_shift"]),
+        (UNIPC, r#""solver_order": 4"#, ["solver_order", "4", "1 to 3"]),
+        (UNIPC, r#""solver_type": "bh3""#, ["solver_type", "bh3", "bh1"]),
+        (UNIPC, r#""solver_p": {}"#, ["solver_p", "{}", "null"]),
+        (UNIPC, r#""predict_x0": false"#, ["final_sigmas_type", "zero", "sigma_min"]),
+        (UNIPC, r#""disable_corrector": [0.5]"#, ["disable_corrector", "0.5", "whole"]),
+        (UNIPC, r#""thresholding": true"#, ["thresholding", "true", "false"]),
+        (UNIPC, r#""shift_terminal": 0.1"#, ["shift_terminal", "0.1", "use_flow_sigmas"]),
+        (UNIPC, r#""sigma_min": -1"#, ["sigma_min", "-1", "above 0"]),
+        (UNIPC, r#""prediction_type": "flow_prediction""#, ["prediction_type", "flow", "epsilon"]),
+        (
+            UNIPC,
+            r#""use_flow_sigmas": true, "prediction_type": "epsilon""#,
+            ["prediction_type", "epsilon", "flow_prediction"],
+        ),
+        (
+            UNIPC,
+            r#""use_flow_sigmas": true, "predict_x0": false, "final_sigmas_type": "sigma_min""#,
+            ["predict_x0", "false", "use_flow_sigmas"],
+        ),
+        (
+            UNIPC,
+            r#""use_exponential_sigmas": true, "use_flow_sigmas": true"#,
+            ["use_exponential_sigmas", "true", "use_flow_sigmas"],
+        ),
+        (
+            UNIPC,
+            r#""use_flow_sigmas": true, "num_train_timesteps": 500"#,
+            ["use_flow_sigmas", "true", "1000"],
+        ),
     ] {
         check(&with(class, options), 4, &words);
         check(&with(class, options), 4, &[class]);
@@ -106,6 +140,9 @@ fn impossible_schedules() {
     let twice = r#""use_karras_sigmas": true, "final_sigmas_type": "sigma_min", "solver_type": "heun",
                    "lower_order_final": false"#;
     check(&with(DPM, twice), 6, &["step 5 of 6", "solver_order"]);
+    // No order above the first reaches a log-SNR of infinity.
+    check(&with(UNIPC, r#""lower_order_final": false"#), 6, &["step 5 of 6", "solver_order"]);
+    check(&with(UNIPC, r#""timestep_spacing": "leading""#), 1000, &["1000 steps", "1 to 999"]);
 }
 
 #[test]
@@ -118,9 +155,44 @@ fn eta_and_sigmas_that_a_class_does_not_have() {
     }
     let message = read(DDIM).solver_at(&[1.0, 0.5], 4).unwrap_err().to_string();
     assert!(message.contains(DDIM) && message.contains(FLOW), "{message}");
+    let message = read(UNIPC).solver_at(&[1.0, 0.5], 4).unwrap_err().to_string();
+    assert!(message.contains(UNIPC) && message.contains("use_flow_sigmas"), "{message}");
+    let wan = with(UNIPC, r#""use_flow_sigmas": true, "prediction_type": "flow_prediction""#);
+    let wan = SchedulerConfig::from_json(&wan).unwrap();
     for sigmas in [&[1.0, 1.0][..], &[1.2, 0.5], &[0.5, 0.0], &[0.5, f64::NAN], &[]] {
         assert!(read(FLOW).solver_at(sigmas, 4).is_err(), "{sigmas:?}");
+        assert!(wan.solver_at(sigmas, 4).is_err(), "{sigmas:?}");
     }
+}
+
+#[test]
+fn timesteps_that_renoise_cannot_visit() {
+    let vp = |class: &str, options: &str| {
+        SchedulerConfig::from_json(&with(class, options)).unwrap().process()
+    };
+    let flow = Process::Flow;
+    let ddim = vp(DDIM, r#""_x": 0"#);
+    let cases: [(&Process, &[f64], [&str; 2]); 9] = [
+        (&flow, &[], ["at least one", "up to 1000"]),
+        (&flow, &[1000.0, 750.0, 750.0], ["number 3 is 750", "falling"]),
+        (&flow, &[1001.0], ["number 1 is 1001", "up to 1000"]),
+        (&flow, &[500.0, 0.0], ["number 2 is 0", "above 0"]),
+        (&flow, &[500.0, f64::NAN], ["number 2 is NaN", "above 0"]),
+        (&ddim, &[], ["at least one", "0 to 999"]),
+        (&ddim, &[1000.0, 500.0], ["number 1 is 1000", "0 to 999"]),
+        (&ddim, &[500.5], ["number 1 is 500.5", "whole"]),
+        (&ddim, &[3.0, -1.0], ["number 2 is -1", "0 to 999"]),
+    ];
+    for (process, timesteps, words) in cases {
+        let message = Solver::renoise(process, timesteps).unwrap_err().to_string();
+        assert!(words.iter().all(|word| message.contains(word)), "{words:?}: {message}");
+    }
+    // Without signal, noise says nothing about the clean sample; a velocity does.
+    let zero_snr = r#""rescale_betas_zero_snr": true"#;
+    let message = Solver::renoise(&vp(DDIM, zero_snr), &[999.0]).unwrap_err().to_string();
+    assert!(message.contains("step 0 of 1") && message.contains("v_prediction"), "{message}");
+    let velocity = vp(DDIM, &format!(r#"{zero_snr}, "prediction_type": "v_prediction""#));
+    assert!(Solver::renoise(&velocity, &[999.0, 500.0]).is_ok());
 }
 
 #[test]

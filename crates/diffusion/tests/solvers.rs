@@ -143,7 +143,12 @@ fn dpm_solver_equals_diffusers() {
 
 #[test]
 fn flow_euler_equals_diffusers() {
-    check("flow.", 10);
+    check("flow.", 11);
+}
+
+#[test]
+fn unipc_equals_diffusers() {
+    check("unipc.", 22);
 }
 
 /// The noise of a seed must never change, or old runs cannot be repeated.

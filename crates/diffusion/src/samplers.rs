@@ -1,0 +1,245 @@
+//! Which noise levels training visits: densities over levels from 0 (clean) to 1 (pure noise).
+//!
+//! A level is a function of the draw alone, which is keyed by sample: neither the batch nor the
+//! rank nor the order of calls changes it. Numbers are f64 with `libm` until the last.
+//!
+//! Levels are drawn as the papers draw them. diffusers and FastVideo look the drawn number up in
+//! a *falling* grid, so that their `logit_mean` has the opposite sign; the other densities are
+//! symmetric.
+
+use crate::sigmas::shifted;
+use crate::{Draw, Error, Result};
+use std::f64::consts::PI;
+
+/// How LTX-2 shifts its density by the number of tokens: through these two points.
+const FEW_TOKENS: (f64, f64) = (1024.0, 0.95);
+const MANY_TOKENS: (f64, f64) = (4096.0, 2.05);
+
+/// The normal numbers that 0.5 % are below and 0.1 % are above, as LTX-2 rounds them.
+const LOW_PERCENTILE: f64 = -2.5758;
+const HIGH_PERCENTILE: f64 = 3.0902;
+
+/// The scales between which the mode density is one: [-1, 2 / (pi - 2)] (Esser et al. 2024).
+const MODE_SCALES: [f64; 2] = [-1.0, 1.75];
+
+/// A density of noise levels for training.
+///
+/// ```
+/// use diffusion::{Draw, TimestepSampler};
+///
+/// # fn main() -> diffusion::Result<()> {
+/// let sampler = TimestepSampler::logit_normal(0.0, 1.0)?;
+/// let draw = Draw::new(7).stream("level").step(100);
+/// let levels = [8, 9, 10].map(|sample| sampler.level(draw.sample(sample), 4096));
+/// assert!(levels.iter().all(|level| (0.0..=1.0).contains(level)));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TimestepSampler {
+    density: Density,
+    /// Moves every level towards noise, as a flow's schedule does; 1 leaves them.
+    shift: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Density {
+    Uniform { lowest: f64, highest: f64 },
+    LogitNormal { mean: f64, deviation: f64 },
+    Stretched(Stretched),
+    Mode { scale: f64 },
+}
+
+impl TimestepSampler {
+    /// All levels from `lowest` to `highest` alike.
+    ///
+    /// # Errors
+    ///
+    /// If the bounds are not in order within 0 and 1.
+    pub fn uniform(lowest: f64, highest: f64) -> Result<TimestepSampler> {
+        check("uniform", "lowest", lowest, 0.0..=1.0)?;
+        check("uniform", "highest", highest, lowest..=1.0)?;
+        Ok(Density::Uniform { lowest, highest }.into())
+    }
+
+    /// The sigmoid of a normal number: most levels are in the middle, or where `mean` moves
+    /// them (above 0: towards noise).
+    ///
+    /// # Errors
+    ///
+    /// If `mean` is not finite or `deviation` not above 0.
+    pub fn logit_normal(mean: f64, deviation: f64) -> Result<TimestepSampler> {
+        check("logit_normal", "mean", mean, f64::MIN..=f64::MAX)?;
+        check("logit_normal", "deviation", deviation, f64::MIN_POSITIVE..=f64::MAX)?;
+        Ok(Density::LogitNormal { mean, deviation }.into())
+    }
+
+    /// LTX-2's: a logit-normal density whose mean rises with the number of tokens, stretched
+    /// from its percentiles to the whole range, and mixed with a share `uniform` of uniform
+    /// levels. No level is below `floor`.
+    ///
+    /// The mean is not bounded: at 24,576 tokens hardly anything but the uniform share lies
+    /// outside of the highest levels. LTX-2 has `deviation` 1, `floor` 1e-3, `uniform` 0.1.
+    ///
+    /// # Errors
+    ///
+    /// If `deviation` is not above 0, or the others are no shares.
+    pub fn shifted_logit_normal(
+        deviation: f64,
+        floor: f64,
+        uniform: f64,
+    ) -> Result<TimestepSampler> {
+        let name = "shifted_logit_normal";
+        check(name, "deviation", deviation, f64::MIN_POSITIVE..=f64::MAX)?;
+        check(name, "floor", floor, 0.0..=0.5)?;
+        check(name, "uniform", uniform, 0.0..=1.0)?;
+        Ok(Density::Stretched(Stretched { deviation, floor, uniform }).into())
+    }
+
+    /// Stable Diffusion 3's density with heavy tails: `scale` above 0 prefers the middle, below
+    /// 0 the ends.
+    ///
+    /// # Errors
+    ///
+    /// If `scale` is outside of -1 to 1.75, beyond which it is no density.
+    pub fn mode(scale: f64) -> Result<TimestepSampler> {
+        check("mode", "scale", scale, MODE_SCALES[0]..=MODE_SCALES[1])?;
+        Ok(Density::Mode { scale }.into())
+    }
+
+    /// The same density moved towards noise by the shift of a flow's schedule (Wan: 3, 5, 8).
+    ///
+    /// # Errors
+    ///
+    /// If `shift` is not above 0.
+    pub fn with_shift(self, shift: f64) -> Result<TimestepSampler> {
+        check("timestep sampler", "shift", shift, f64::MIN_POSITIVE..=f64::MAX)?;
+        Ok(TimestepSampler { shift, ..self })
+    }
+
+    /// The level of one sample of `tokens` generated tokens (references do not count).
+    ///
+    /// `draw` is keyed by the step and by the sample's global index; its first numbers are used.
+    pub fn level(&self, draw: Draw, tokens: usize) -> f32 {
+        let uniform = || f64::from(draw.uniform(0..1)[0]);
+        let normal = || f64::from(draw.normal(0..1)[0]);
+        let level = match self.density {
+            Density::Uniform { lowest, highest } => lowest + uniform() * (highest - lowest),
+            Density::LogitNormal { mean, deviation } => sigmoid(normal() * deviation + mean),
+            Density::Mode { scale } => mode(uniform(), scale),
+            Density::Stretched(density) => {
+                let [level, chooser] = [0, 1].map(|i| f64::from(draw.uniform(i..i + 1)[0]));
+                match chooser < density.uniform {
+                    true => density.floor + level * (1.0 - density.floor),
+                    false => density.level(normal(), mean_for(tokens)),
+                }
+            }
+        };
+        shifted(level, self.shift) as f32
+    }
+}
+
+impl From<Density> for TimestepSampler {
+    fn from(density: Density) -> TimestepSampler {
+        TimestepSampler { density, shift: 1.0 }
+    }
+}
+
+/// LTX-2's density.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Stretched {
+    deviation: f64,
+    floor: f64,
+    uniform: f64,
+}
+
+impl Stretched {
+    /// The level for a normal number: between the percentiles from 0 to 1, what is below the
+    /// floor reflected at it, what is above 1 cut off.
+    fn level(&self, normal: f64, mean: f64) -> f64 {
+        let at = |normal: f64| sigmoid(mean + normal * self.deviation);
+        let (low, high) = (at(LOW_PERCENTILE), at(HIGH_PERCENTILE));
+        let stretched = (at(normal) - low) / (high - low);
+        let reflected =
+            if stretched < self.floor { 2.0 * self.floor - stretched } else { stretched };
+        reflected.clamp(0.0, 1.0)
+    }
+}
+
+/// The mean of LTX-2's density, linear in the number of tokens.
+fn mean_for(tokens: usize) -> f64 {
+    let slope = (MANY_TOKENS.1 - FEW_TOKENS.1) / (MANY_TOKENS.0 - FEW_TOKENS.0);
+    FEW_TOKENS.1 + slope * (tokens as f64 - FEW_TOKENS.0)
+}
+
+fn mode(uniform: f64, scale: f64) -> f64 {
+    let cosine = libm::cos(PI / 2.0 * uniform);
+    1.0 - uniform - scale * (cosine * cosine - 1.0 + uniform)
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + libm::exp(-x))
+}
+
+/// Refuses a parameter that is not a number within `range`.
+fn check(
+    sampler: &'static str,
+    parameter: &'static str,
+    value: f64,
+    range: std::ops::RangeInclusive<f64>,
+) -> Result<()> {
+    match range.contains(&value) {
+        true => Ok(()),
+        false => {
+            let [low, high] = [*range.start(), *range.end()];
+            let allowed = match (low == f64::MIN, low == f64::MIN_POSITIVE) {
+                (true, _) => "finite numbers".to_owned(),
+                (_, true) => "finite numbers above 0".to_owned(),
+                _ => format!("numbers from {low} to {high}"),
+            };
+            Err(Error::Sampler { sampler, parameter, value, allowed })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(found: f64, want: f64) {
+        assert!((found - want).abs() < 1e-6, "{found}, not {want}");
+    }
+
+    /// The values that LTX-2's formulas give.
+    #[test]
+    fn the_mean_is_linear_in_the_tokens() {
+        let known =
+            [(93, 0.616634), (256, 0.675), (1024, 0.95), (4032, 2.027083), (24_576, 9.383333)];
+        known.into_iter().for_each(|(tokens, mean)| near(mean_for(tokens), mean));
+    }
+
+    #[test]
+    fn percentiles_are_stretched_and_the_lowest_reflected() {
+        let density = Stretched { deviation: 1.0, floor: 1e-3, uniform: 0.1 };
+        near(sigmoid(2.05 + HIGH_PERCENTILE), 0.994178);
+        near(sigmoid(2.05 + LOW_PERCENTILE), 0.371497);
+        let known =
+            [(-3.0, 0.150731), (-1.0, 0.593045), (0.0, 0.826187), (1.0, 0.936733), (4.0, 1.0)];
+        known.into_iter().for_each(|(normal, level)| near(density.level(normal, 2.05), level));
+        near(density.level(LOW_PERCENTILE, 2.05), 2e-3);
+        near(density.level(HIGH_PERCENTILE, -7.0), 1.0);
+    }
+
+    #[test]
+    fn the_mode_density_keeps_its_ends_and_its_middle_and_falls() {
+        for scale in [-1.0, -0.3, 0.0, 0.8, 1.29, 1.75] {
+            let levels: Vec<f64> = (0..=200).map(|i| mode(f64::from(i) / 200.0, scale)).collect();
+            near(levels[0], 1.0);
+            near(levels[100], 0.5);
+            near(levels[200], 0.0);
+            assert!(levels.is_sorted_by(|a, b| a >= b), "{scale}");
+        }
+        // 1 - 1/4 - s (cos²(pi/8) - 3/4)
+        near(mode(0.25, 1.0), 0.75 - (0.853_553_39 - 0.75));
+    }
+}
