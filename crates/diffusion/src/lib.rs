@@ -68,5 +68,6 @@ pub use scene::{
     AudioClock, Coordinates, NoiseLevels, Part, Reference, Region, Scene, Time, Track, Tracks,
     align_reference, pool_mask,
 };
+pub use sigmas::{shifted_level, unshifted_level};
 pub use solver::{Solver, Step};
 pub use state::State;

@@ -42,5 +42,5 @@ pub use report::{BUCKETS, BucketReport, Outcome, RoleReport, StepReport};
 pub use role::{Averaged, Frozen, Learns, SampleLoss, Trained, Training};
 pub use schedule::{Decay, Schedule};
 pub use state::{State, Value};
-pub use strategy::{Form, Losses, ModelInputs, Strategy, Target, beside, noise_for};
+pub use strategy::{Form, Losses, ModelInputs, Noised, Strategy, Target, beside, noise_for};
 pub use trainer::{LoopConfig, Parts, Resumed, Trainer};

@@ -2,13 +2,17 @@
 //!
 //! A role is a type, so that a frozen teacher cannot hand out parameters to an optimizer by mistake.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{DType, Tensor};
 use diffusion::Draw;
 use kernels::{blend, sum_squares};
-use nn::{Attention, Bias, Inputs, Linear, Parameter, Prediction, Provider, Store, most_similar};
+use nn::{
+    Attention, Bias, Inputs, Linear, Parameter, Prediction, Provider, Qkv, Reach, Site, Store,
+    most_similar,
+};
 
 use crate::error::{Error, Result};
 use crate::lora::{Adapted, Adapters, Dropout, LoraConfig, matches};
@@ -66,8 +70,24 @@ pub struct Trained {
     skipped: u64,
 }
 
-/// The loss of every sample `[B]`, inside the graph of a prediction.
-pub type SampleLoss<'a> = &'a mut dyn FnMut(&Prediction) -> Result<Tensor<1>>;
+/// The loss of every sample `[B]`, inside the graph of a prediction. It may ask other networks, for
+/// which it gets the attention.
+pub type SampleLoss<'a> = &'a mut dyn FnMut(&Prediction, &mut dyn Attention) -> Result<Tensor<1>>;
+
+/// One attention for two who never use it at the same moment.
+struct Lent<'a, 'b>(&'a RefCell<&'b mut dyn Attention>);
+
+impl Attention for Lent<'_, '_> {
+    fn attend(
+        &mut self,
+        site: Site,
+        qkv: Qkv,
+        reach: Reach,
+        mask: Option<&Tensor<4>>,
+    ) -> nn::Result<Tensor<4>> {
+        self.0.borrow_mut().attend(site, qkv, reach, mask)
+    }
+}
 
 impl Trained {
     /// A role called `name` that trains `network` from the parameters in `store`.
@@ -199,11 +219,12 @@ impl Trained {
         let samples = inputs.video.tokens.dims()[0];
         let dropout =
             Dropout { draw: pass.draws.root(self.name), first: pass.draws.first(), samples };
-        let outcome = std::cell::RefCell::new((loss, None));
+        let attention: RefCell<&mut dyn Attention> = RefCell::new(&mut *pass.attention);
+        let outcome = RefCell::new((loss, None));
         let scale = pass.share / samples as f64;
         let scalar = |prediction: &Prediction| {
             let (loss, kept) = &mut *outcome.borrow_mut();
-            match loss(prediction) {
+            match loss(prediction, &mut Lent(&attention)) {
                 Ok(each) => {
                     *kept = Some(Ok(each.clone().inner()));
                     kernels::sum(each) * scale
@@ -217,9 +238,9 @@ impl Trained {
         };
         let provider = self.provider(Some(dropout));
         let trainable = |name: &str| self.learning.contains_key(name);
-        let attention: &mut dyn Attention = &mut *pass.attention;
         let parameters = (&provider as &dyn Provider, &trainable as nn::Trainable<'_>);
-        let found = self.network.learn(parameters, inputs, (attention, &scalar), self.recompute);
+        let goal = (&mut Lent(&attention) as &mut dyn Attention, &scalar as nn::Loss<'_>);
+        let found = self.network.learn(parameters, inputs, goal, self.recompute);
         let each = outcome.into_inner().1.transpose()?;
         let found = found?;
         for (name, gradient) in found.parameters {

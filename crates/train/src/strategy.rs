@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{Tensor, TensorData};
-use diffusion::{NoiseLevels, Part, Process, Scene, Tracks};
+use diffusion::{NoiseLevels, Part, Process, Scene, Track, Tracks};
 use nn::{Inputs, Prediction};
 
 use crate::batch::Batch;
@@ -84,17 +84,28 @@ pub enum Form {
     Clean,
 }
 
+/// A scene as a network sees it at some levels of noise.
+#[derive(Clone, Debug)]
+pub struct Noised {
+    /// For the network.
+    pub inputs: Inputs,
+    /// The noisy tokens of every track, `[B, N, C]`, references left out.
+    pub tokens: Tracks<Tensor<3>>,
+    /// Their levels, `[B, N, 1]`.
+    pub levels: Tracks<Tensor<3>>,
+    process: Process,
+    scene: Scene,
+}
+
 /// What a network is given and what it should answer.
 #[derive(Clone, Debug)]
 pub struct ModelInputs {
-    /// For the network.
-    pub inputs: Inputs,
-    /// For the loss.
+    /// What it is given.
+    pub seen: Noised,
+    /// What it should answer.
     pub targets: Tracks<Target>,
     /// Which quantity the loss compares.
     pub form: Form,
-    process: Process,
-    scene: Scene,
 }
 
 /// What should become of one track. All tensors are about its own tokens, references left out.
@@ -102,10 +113,6 @@ pub struct ModelInputs {
 pub struct Target {
     /// What the network should predict, `[B, N, C]`.
     pub value: Tensor<3>,
-    /// The noisy tokens it saw, `[B, N, C]`.
-    pub noisy: Tensor<3>,
-    /// Their levels, `[B, N, 1]`.
-    pub level: Tensor<3>,
     /// 1 where a token counts, `[B, N]`.
     pub mask: Tensor<2>,
     /// How much each token's error weighs, `[B, N]`; 0 where it does not count.
@@ -126,10 +133,64 @@ pub struct Losses {
     total: Tensor<1>,
 }
 
-impl Losses {
-    /// All tracks together, `[B]`.
-    pub fn total(&self) -> Tensor<1> {
-        self.total.clone()
+impl Noised {
+    /// A scene whose free tokens are `tokens`, noisy at `levels`.
+    pub fn new(
+        process: &Process,
+        scene: &Scene,
+        tokens: Tracks<Tensor<3>>,
+        levels: &Tracks<NoiseLevels>,
+    ) -> Noised {
+        // Fixed tokens are the clean ones to the bit, whatever a process makes of level 0.
+        let tokens = both(scene, tokens, |track, tokens| track.keep(tokens));
+        let inputs = scene.inputs(process, tokens.clone(), levels);
+        let levels = both(scene, levels.clone(), |track, levels| track.levels(&levels));
+        Noised { inputs, tokens, levels, process: process.clone(), scene: scene.clone() }
+    }
+
+    /// The scene it was made from.
+    pub fn scene(&self) -> &Scene {
+        &self.scene
+    }
+
+    /// The parts of a prediction that belong to the tracks, `[B, N, C]`.
+    pub fn own(&self, prediction: &Prediction) -> Tracks<Tensor<3>> {
+        let sound = self.scene.audio.as_ref().zip(prediction.audio.as_ref());
+        Tracks {
+            video: self.scene.video.own(prediction.video.clone()),
+            audio: sound.map(|(track, prediction)| track.own(prediction.clone())),
+        }
+    }
+
+    /// The clean tokens that a prediction implies, `[B, N, C]` per track, fixed tokens as they are.
+    pub fn clean(&self, prediction: &Prediction) -> Tracks<Tensor<3>> {
+        let one = |track: &Track, own: Tensor<3>, [noisy, level]: [&Tensor<3>; 2]| {
+            let [noisy, level] = [noisy, level].map(|x| beside(&own, x.clone()));
+            track.keep(self.process.clean(noisy, own, level))
+        };
+        let own = self.own(prediction);
+        let sound = self.scene.audio.as_ref().zip(own.audio);
+        let sound = sound.zip(self.tokens.audio.as_ref().zip(self.levels.audio.as_ref()));
+        Tracks {
+            video: one(&self.scene.video, own.video, [&self.tokens.video, &self.levels.video]),
+            audio: sound.map(|((track, own), (noisy, level))| one(track, own, [noisy, level])),
+        }
+    }
+
+    /// How many tokens the network sees, over all samples and tracks.
+    pub fn count(&self) -> u64 {
+        let count = |tokens: &Tensor<3>| tokens.dims()[..2].iter().product::<usize>() as u64;
+        let sound = self.inputs.audio.as_ref().map_or(0, |audio| count(&audio.tokens));
+        count(&self.inputs.video.tokens) + sound
+    }
+}
+
+/// `change` for every track of a scene.
+fn both<T, U>(scene: &Scene, own: Tracks<T>, change: impl Fn(&Track, T) -> U) -> Tracks<U> {
+    let sound = scene.audio.as_ref().zip(own.audio);
+    Tracks {
+        video: change(&scene.video, own.video),
+        audio: sound.map(|(track, own)| change(track, own)),
     }
 }
 
@@ -141,117 +202,99 @@ impl ModelInputs {
         levels: &Tracks<NoiseLevels>,
         noise: &Tracks<Tensor<3>>,
     ) -> ModelInputs {
-        let target = |track: &diffusion::Track, levels: &NoiseLevels, noise: &Tensor<3>| {
-            let level = track.levels(levels);
-            let mixed = process.noise(track.clean.clone(), noise.clone(), level.clone());
-            let learnt = track.learnt();
-            let counts = learnt.contains(&1.0);
-            let (samples, tokens) = (track.samples(), track.tokens());
-            let mask = TensorData::new(learnt, [samples, tokens]);
-            let mask = Tensor::<2>::from_data(mask, &track.device());
-            let sigma = (0..samples).map(|sample| match track.part {
-                Part::Generated => levels.of_sample(sample),
-                Part::Given => 0.0,
-            });
-            Target {
-                value: process.target(track.clean.clone(), noise.clone(), level.clone()),
-                // Fixed tokens are the clean ones to the bit, whatever the process makes of level 0.
-                noisy: track.keep(mixed),
-                level,
-                weight: mask.clone(),
-                mask,
-                sigma: sigma.collect(),
-                counts,
-            }
-        };
-        let sound = scene.audio.as_ref().zip(levels.audio.as_ref()).zip(noise.audio.as_ref());
-        let targets = Tracks {
-            video: target(&scene.video, &levels.video, &noise.video),
-            audio: sound.map(|((track, levels), noise)| target(track, levels, noise)),
-        };
-        let noisy = Tracks {
-            video: targets.video.noisy.clone(),
-            audio: targets.audio.as_ref().map(|target| target.noisy.clone()),
-        };
-        let inputs = scene.inputs(process, noisy, levels);
-        let (process, scene) = (process.clone(), scene.clone());
-        ModelInputs { inputs, targets, form: Form::Prediction, process, scene }
-    }
-
-    /// The scene it was made from.
-    pub fn scene(&self) -> &Scene {
-        &self.scene
+        let mixed = both(scene, levels.clone().zip(noise.clone()), |track, (levels, noise)| {
+            process.noise(track.clean.clone(), noise, track.levels(&levels))
+        });
+        let targets = both(scene, levels.clone().zip(noise.clone()), |track, (levels, noise)| {
+            let value = process.target(track.clean.clone(), noise, track.levels(&levels));
+            Target::new(track, &levels, value)
+        });
+        let seen = Noised::new(process, scene, mixed, levels);
+        ModelInputs { seen, targets, form: Form::Prediction }
     }
 
     /// Multiplies the weight of every token by `weight` of its level.
     pub fn weigh(&mut self, weight: impl Fn(f32) -> f32) {
-        let reweigh = |target: &mut Target| {
-            let [samples, tokens, _] = target.level.dims();
-            let levels = target.level.clone().into_data();
-            let values: Vec<f32> = levels.iter::<f32>().map(&weight).collect();
-            let device = target.weight.device();
-            let factor = Tensor::from_data(TensorData::new(values, [samples, tokens]), &device);
-            target.weight = target.weight.clone() * factor;
-        };
-        reweigh(&mut self.targets.video);
-        self.targets.audio.iter_mut().for_each(reweigh);
+        self.weigh_video(&weight);
+        let sound = self.targets.audio.as_mut().zip(self.seen.levels.audio.as_ref());
+        sound.into_iter().for_each(|(target, levels)| target.weigh(levels, &weight));
     }
 
-    /// The clean tokens that a prediction implies, `[B, N, C]` per track, fixed tokens as they are.
-    pub fn clean(&self, prediction: &Prediction) -> Tracks<Tensor<3>> {
-        let one = |track: &diffusion::Track, target: &Target, prediction: &Tensor<3>| {
-            let own = track.own(prediction.clone());
-            let [noisy, level] = [&target.noisy, &target.level].map(|x| beside(&own, x.clone()));
-            track.keep(self.process.clean(noisy, own, level))
-        };
-        let sound = self.scene.audio.as_ref().zip(self.targets.audio.as_ref());
-        let sound = sound.zip(prediction.audio.as_ref());
-        Tracks {
-            video: one(&self.scene.video, &self.targets.video, &prediction.video),
-            audio: sound.map(|((track, target), prediction)| one(track, target, prediction)),
-        }
+    /// The same for the video alone.
+    pub fn weigh_video(&mut self, weight: impl Fn(f32) -> f32) {
+        self.targets.video.weigh(&self.seen.levels.video, &weight);
     }
 
     /// The mean squared error over the tokens that count, sample by sample; a track's share of the
     /// total is `weights` (video, audio).
     pub fn losses(&self, prediction: &Prediction, weights: [f64; 2]) -> Losses {
-        let clean = (self.form == Form::Clean).then(|| self.clean(prediction));
-        let video = self.targets.video.counts.then(|| {
-            let own = match &clean {
-                Some(clean) => clean.video.clone(),
-                None => self.scene.video.own(prediction.video.clone()),
+        let said = match self.form {
+            Form::Prediction => self.seen.own(prediction),
+            Form::Clean => self.seen.clean(prediction),
+        };
+        let error = |track: &Track, target: &Target, said: Tensor<3>| {
+            let wanted = match self.form {
+                Form::Prediction => target.value.clone(),
+                Form::Clean => track.clean.clone(),
             };
-            self.targets.video.error(own, self.wanted(&self.scene.video, &self.targets.video))
-        });
-        let sound = self.scene.audio.as_ref().zip(self.targets.audio.as_ref());
-        let sound = sound.filter(|(_, target)| target.counts).zip(prediction.audio.as_ref());
-        let audio = sound.map(|((track, target), prediction)| {
-            let own = match clean.as_ref().and_then(|clean| clean.audio.clone()) {
-                Some(clean) => clean,
-                None => track.own(prediction.clone()),
-            };
-            target.error(own, self.wanted(track, target))
-        });
+            target.counts.then(|| target.error(said, wanted))
+        };
+        let scene = &self.seen.scene;
+        let video = error(&scene.video, &self.targets.video, said.video);
+        let sound = scene.audio.as_ref().zip(self.targets.audio.as_ref()).zip(said.audio);
+        let audio = sound.and_then(|((track, target), said)| error(track, target, said));
+        Losses::new(prediction, [video, audio], weights)
+    }
+}
+
+impl Losses {
+    /// Adds up what tracks have a loss, each with its weight.
+    pub fn new(
+        prediction: &Prediction,
+        [video, audio]: [Option<Tensor<1>>; 2],
+        weights: [f64; 2],
+    ) -> Losses {
         let parts = [(&video, weights[0]), (&audio, weights[1])];
         let parts =
             parts.iter().filter_map(|(part, weight)| Some(part.as_ref()?.clone() * *weight));
         let nothing = || {
-            let samples = self.scene.samples();
+            let samples = prediction.video.dims()[0];
             (prediction.video.clone().sum_dim(2).sum_dim(1) * 0.0).reshape([samples])
         };
         let total = parts.reduce(|sum, part| sum + part).unwrap_or_else(nothing);
         Losses { video, audio, total }
     }
 
-    fn wanted(&self, track: &diffusion::Track, target: &Target) -> Tensor<3> {
-        match self.form {
-            Form::Prediction => target.value.clone(),
-            Form::Clean => track.clean.clone(),
-        }
+    /// All tracks together, `[B]`.
+    pub fn total(&self) -> Tensor<1> {
+        self.total.clone()
     }
 }
 
 impl Target {
+    fn new(track: &Track, levels: &NoiseLevels, value: Tensor<3>) -> Target {
+        let (samples, tokens) = (track.samples(), track.tokens());
+        let learnt = track.learnt();
+        let counts = learnt.contains(&1.0);
+        let mask = TensorData::new(learnt, [samples, tokens]);
+        let mask = Tensor::<2>::from_data(mask, &track.device());
+        let sigma = (0..samples).map(|sample| match track.part {
+            Part::Generated => levels.of_sample(sample),
+            Part::Given => 0.0,
+        });
+        Target { value, weight: mask.clone(), mask, sigma: sigma.collect(), counts }
+    }
+
+    /// Multiplies the weight of every token by `weight` of its level, `[B, N, 1]`.
+    fn weigh(&mut self, levels: &Tensor<3>, weight: &dyn Fn(f32) -> f32) {
+        let [samples, tokens, _] = levels.dims();
+        let levels = levels.clone().into_data();
+        let values: Vec<f32> = levels.iter::<f32>().map(weight).collect();
+        let device = self.weight.device();
+        let factor = Tensor::from_data(TensorData::new(values, [samples, tokens]), &device);
+        self.weight = self.weight.clone() * factor;
+    }
+
     /// The squared error of `predicted` against `wanted`, both `[B, N, C]`: the mean over channels,
     /// weighed over tokens, divided by the share of tokens that count. `[B]`.
     pub fn error(&self, predicted: Tensor<3>, wanted: Tensor<3>) -> Tensor<1> {

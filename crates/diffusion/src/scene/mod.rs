@@ -36,6 +36,11 @@ pub struct Tracks<T> {
 }
 
 impl<T> Tracks<T> {
+    /// Two values per track; the sound's only if both have it.
+    pub fn zip<U>(self, other: Tracks<U>) -> Tracks<(T, U)> {
+        Tracks { video: (self.video, other.video), audio: self.audio.zip(other.audio) }
+    }
+
     /// The same of something else.
     pub fn map<U>(self, mut change: impl FnMut(T) -> U) -> Tracks<U> {
         Tracks { video: change(self.video), audio: self.audio.map(change) }

@@ -65,9 +65,11 @@ fn the_keys_are_those_of_the_design() {
     assert!(names.iter().all(|name| known.iter().any(|start| name.starts_with(start))));
 }
 
+type Damage = fn(&Path);
+
 #[test]
 fn a_damaged_checkpoint_is_passed_over_and_named() {
-    let damages: [(&str, fn(&Path)); 4] = [
+    let damages: [(&str, Damage); 4] = [
         ("hash differs", |folder| {
             let path = folder.join("state.safetensors");
             let mut bytes = fs::read(&path).unwrap();

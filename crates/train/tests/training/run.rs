@@ -74,7 +74,7 @@ impl Method for Pair {
         let sigmas = inputs.video.sigma.to_data().iter::<f32>().collect();
         let fault = self.fault;
         let iteration = pass.iteration;
-        let mut loss = |prediction: &nn::Prediction| {
+        let mut loss = |prediction: &nn::Prediction, _: &mut dyn nn::Attention| {
             let target = train::beside(&prediction.video, target.clone());
             let error = prediction.video.clone() - target;
             let samples = error.dims()[0];
@@ -90,7 +90,7 @@ impl Method for Pair {
         let mut losses =
             vec![LossReport { role: STUDENT, name: "loss", values, sigmas: Some(sigmas) }];
         if self.updates(pass.iteration).contains(&"critic") {
-            let mut loss = |prediction: &nn::Prediction| {
+            let mut loss = |prediction: &nn::Prediction, _: &mut dyn nn::Attention| {
                 let samples = prediction.video.dims()[0];
                 let square = prediction.video.clone() * prediction.video.clone();
                 Ok(square.sum_dim(2).sum_dim(1).reshape([samples]))
