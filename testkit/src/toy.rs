@@ -82,10 +82,7 @@ impl Toy {
             sigma: distinct.clone().narrow(1, 0, 1).reshape([batch]) / 1000.0,
             levels: Levels { distinct, index: Some(index) },
             positions: nn::grid_positions([tokens, 1], [1.0, 1.0], batch, &device),
-            context: Context {
-                tokens: tensor("text", [batch, 3, self.text_width]),
-                mask: Some(mask),
-            },
+            context: Context::text(tensor("text", [batch, 3, self.text_width]), Some(mask)),
             frame: None,
             enabled: true,
         };

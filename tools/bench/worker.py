@@ -144,6 +144,44 @@ def pixart_bf16():
     return pixart(torch.bfloat16)
 
 
+def wan(dtype):
+    from diffusers import WanTransformer3DModel
+
+    model = WanTransformer3DModel(
+        patch_size=(1, 2, 2),
+        num_attention_heads=12,
+        attention_head_dim=128,
+        in_channels=16,
+        out_channels=16,
+        text_dim=4096,
+        freq_dim=256,
+        ffn_dim=8960,
+        num_layers=2,
+    ).eval()
+    for name, parameter in model.named_parameters():
+        # What `from_pretrained` would keep in float32.
+        if not any(module in name.split(".") for module in model._keep_in_fp32_modules):
+            parameter.data = parameter.data.to(dtype)
+    latents = torch.randn(1, 16, 5, 30, 52, dtype=dtype)
+    text = torch.randn(1, 512, 4096, dtype=dtype)
+    timestep = torch.tensor([500.0])
+
+    def run():
+        return model(latents, timestep=timestep, encoder_hidden_states=text, return_dict=False)[0]
+
+    return without_gradients(run)
+
+
+@case("wan_1_3b_2_layers_1950_f32")
+def wan_f32():
+    return wan(torch.float32)
+
+
+@case("wan_1_3b_2_layers_1950_bf16")
+def wan_bf16():
+    return wan(torch.bfloat16)
+
+
 @case("vae_decode_512")
 def vae_decode():
     from diffusers import AutoencoderKL
@@ -163,6 +201,25 @@ def vae_decode():
     model.encoder = None
     latents = torch.randn(1, 4, 64, 64)
     return without_gradients(lambda: model.decode(latents, return_dict=False)[0])
+
+
+def wan_vae_decode(latent_frames):
+    from diffusers import AutoencoderKLWan
+
+    model = AutoencoderKLWan().eval()
+    model.encoder = None
+    latents = torch.randn(1, 16, latent_frames, 16, 16)
+    return without_gradients(lambda: model.decode(latents, return_dict=False)[0])
+
+
+@case("wan_vae_decode_9_frames")
+def wan_vae_decode_9_frames():
+    return wan_vae_decode(3)
+
+
+@case("wan_vae_decode_17_frames")
+def wan_vae_decode_17_frames():
+    return wan_vae_decode(5)
 
 
 def peak_rss_bytes():

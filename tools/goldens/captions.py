@@ -1,13 +1,14 @@
-"""What PixArt-alpha makes of captions before the tokenizer -> goldens/captions.json.
+"""What PixArt-alpha and Wan make of captions before the tokenizer -> goldens/captions.json, prompts.json.
 
-Each caption is given to diffusers' own function, once as it is by default and once with
-`clean_caption`, which needs beautifulsoup4 and ftfy.
+Each caption is given to diffusers' own functions: PixArt's once as it is by default and once with
+`clean_caption`, which needs beautifulsoup4 and ftfy, and Wan's `prompt_clean`.
 """
 
 import json
 
 import tiny
 from diffusers import PixArtAlphaPipeline
+from diffusers.pipelines.wan.pipeline_wan import prompt_clean
 from diffusers.utils import is_bs4_available, is_ftfy_available
 
 CAPTIONS = [
@@ -58,9 +59,50 @@ CAPTIONS = [
     "&amp;lt;i&amp;gt;twice escaped&amp;lt;/i&amp;gt; &#38;#65;",
 ]
 
+# Only for Wan, which keeps capitals, and with them sequences of two bytes.
+PROMPTS = [
+    "Un cafÃ© Ã\xa0 Paris, naÃ¯ve faÃ§ade, Ã‰tÃ©",
+    "DÃ¼sseldorf StraÃŸe, smÃ¸rrebrÃ¸d, Ã…ngstrÃ¶m",
+    "voilÃ le travail, Ã la mode",
+    "Â©2024 Â® 25Â°C, costs Â£5 or â‚¬6 â€“ cheap",
+    "itâ€™s â€œquotedâ€\x9d andâ€¦ more",
+    "cafÃ© with \u732b and the moon",
+    "\u732b says itâ€™s cafÃ© time — ok",
+    "ÃƒÂ© twice garbled",
+    "CAFÉ–BAR, L’ÉTÉ… Ñandú, ¡Olé! «oui» 5° À la carte",
+    "Smörgåsbord, Łódź, Đorđe, œuvre, Ærø, Œ 5 œ.",
+    "ÐŸÑ€Ð¸Ð²ÐµÑ‚ мир",
+    "ã\x81‚ã\x81„ and ã‚\x8b and ç\x8c« cat",
+    "ðŸ˜€ grins, ðŸ\x90ˆ",
+    "Ø§Ù„Ø¹Ø±Ø¨ÙŠØ©",
+    "à¤¨à¤®à¤¸à¥\x8dà¤¤à¥‡ and à²²",
+    "a\x85b \x93quoted\x94 \x96 dash",
+    "&lt;b&gt;bold&lt;/b&gt; &amp;amp; &eacute; &EACUTE;COLE &SZLIG; &NTILDE; &nTILDE; &hellip; &ldquo;hi&rdquo;",
+    "<b>kept &ldquo;curly&rdquo;</b> &amp;lt;i&amp;gt; &eacute &copy 2024 &notit; &nosuch;",
+    "line &ldquo;one&rdquo;\nline <two> &ldquo;\nline &ldquo;three&rdquo; \u201cafter\u201d",
+    "&#233; &#xE9; &#8220;x&#8221; &#128; &#0; &#x110000; &#; &# 5;",
+    "many    spaces\t\ttabs\r\n\r\nnew\u2028lines\u2029and\x0cfeeds\x0b\u3000wide\u00a0hard\u200bzero",
+    "\x1b[31mred\x1b[0m text \x1b[5;1Hmoved \x1b[?25h stays",
+    "ﬁne ﬂour ĲSSEL Ǆ ǅ Ǌ ŉ ﬅ, ＦＵＬＬ　ｗｉｄｔｈ ﾊﾟ ￠",
+    "cafe\u0301 e\u0323\u0302 \u1e69 Å \u212b",
+    "\ufeffmark \u206a\ufff9 \x00nul\x7f del",
+    "„Gänsefüßchen“ ‚einfach‘ ‹spitz› `tick` ´acute´ \u02bc",
+    "Price: £50 – £60 (½ off), §5 ¶2 ©me ®you ™us",
+    "A cinematic shot of a red fox walking in fresh snow at dawn, 4k, --ar 16:9",
+    "穿着红色外套的狐狸在雪地里行走，电影感",
+]
+
+
+def write_prompts():
+    """Write goldens/prompts.json, one prompt per line."""
+    captions = CAPTIONS + PROMPTS
+    rows = [json.dumps({"caption": caption, "prompt": prompt_clean(caption)}) for caption in captions]
+    (tiny.GOLDENS / "prompts.json").write_text("[\n" + ",\n".join(rows) + "\n]\n")
+    print(f"prompts.json: {len(rows)} prompts")
+
 
 def main():
-    """Write goldens/captions.json, one caption per line."""
+    """Write both files, one caption per line."""
     if not (is_bs4_available() and is_ftfy_available()):
         raise SystemExit("clean_caption needs beautifulsoup4 and ftfy")
     # The function uses nothing of the pipeline but a regex of its class.
@@ -73,6 +115,7 @@ def main():
     path = tiny.GOLDENS / "captions.json"
     path.write_text("[\n" + ",\n".join(rows) + "\n]\n")
     print(f"captions.json: {len(rows)} captions")
+    write_prompts()
 
 
 if __name__ == "__main__":

@@ -23,11 +23,16 @@ SCRIPTS = [
     "pixart_folder.py",
     "pixart_transformer.py",
     "t5.py",
+    "clip.py",
+    "pictures.py",
+    "lora.py",
     "vae.py",
+    "wan_transformer.py",
     "pipeline.py",
     "solvers.py",
     "optimizers.py",
     "dmd2.py",
+    "wan_vae.py",
 ]
 
 
@@ -69,8 +74,7 @@ def main():
     check_versions()
     before = digests()
     for script in SCRIPTS:
-        if (HERE / script).exists():
-            run(script)
+        run(script)
     after = digests()
     total = sum((GOLDENS / name).stat().st_size for name in after)
     print(f"{len(after)} files, {total} bytes")

@@ -2,7 +2,7 @@
 
 Two models: `plain` (two heads, two layers, no resolution conditions) and `conditions` (head width
 72, resolution and aspect-ratio conditions). Each with inputs, one block's own inputs and output,
-the whole output, and the gradients of sum(output * cotangent).
+the whole output, and sketches of the gradients of sum(output * cotangent).
 """
 
 import tiny
@@ -121,7 +121,7 @@ def make(name, case):
         **tiny.prefixed("weights", dict(model.named_parameters())),
         **tiny.prefixed("inputs", values),
         **tiny.prefixed(f"block.{block}", seen),
-        **tiny.prefixed("gradients", result[2]),
+        **tiny.prefixed("gradients", {key: tiny.sketch(value) for key, value in result[2].items()}),
         "output": result[0],
         "cotangent": cotangent,
         "loss": result[1],

@@ -1,4 +1,4 @@
-"""T5 encoders -> goldens/t5.safetensors (v1.1) and goldens/t5_relu.safetensors (the first T5).
+"""T5 encoders -> goldens/t5.safetensors (v1.1), t5_relu.safetensors (the first T5), umt5.safetensors.
 
 The sequence of the former is longer than the largest relative distance, so that both halves of the position
 buckets saturate; the batch holds captions of length 1, of some length and of the maximum.
@@ -6,7 +6,7 @@ buckets saturate; the batch holds captions of length 1, of some length and of th
 
 import tiny
 import torch
-from transformers import T5Config, T5EncoderModel
+from transformers import T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel
 
 from pixart_folder import randomise_t5
 
@@ -43,9 +43,32 @@ def write_relu():
     tiny.write(tiny.GOLDENS / "t5_relu.safetensors", tensors, tiny.plain_config(model))
 
 
+def write_umt5():
+    """UMT5 as Wan has it: position biases of their own in each of three blocks, long enough to saturate."""
+    config = UMT5Config(vocab_size=43, d_model=14, d_kv=5, d_ff=19, num_layers=3, num_heads=3)
+    model = randomise_t5(UMT5EncoderModel(config), 3200).eval()
+    length, lengths = 141, [9, 141]
+    ids = torch.randint(3, config.vocab_size, (2, length), generator=tiny.generator(3201))
+    mask = torch.tensor([[int(i < kept) for i in range(length)] for kept in lengths])
+    for row, kept in enumerate(lengths):
+        ids[row, kept - 1] = 1
+        ids[row, kept:] = 0
+    with torch.no_grad():
+        output = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    weights = {n: p for n, p in model.state_dict().items() if n != "encoder.embed_tokens.weight"}
+    tensors = {
+        **tiny.prefixed("weights", weights),
+        "inputs.input_ids": ids,
+        "inputs.attention_mask": mask,
+        "output": output,
+    }
+    tiny.write(tiny.GOLDENS / "umt5.safetensors", tensors, tiny.plain_config(model))
+
+
 def main():
     """Write weights, inputs and outputs."""
     write_relu()
+    write_umt5()
     config = T5Config(
         vocab_size=61,
         d_model=12,

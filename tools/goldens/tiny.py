@@ -86,6 +86,23 @@ def write(path, tensors, config):
     print(f"{path.name}: {len(tensors)} tensors, {path.stat().st_size} bytes")
 
 
+def signs(count):
+    """+1 or -1 for each index, by a multiplicative hash that any language can repeat."""
+    return torch.tensor([1.0 if (i * 2654435761 >> 16) & 1 else -1.0 for i in range(count)]).double()
+
+
+def sketch(tensor):
+    """A matrix seen from both sides, [rows + columns]; whatever is no matrix stays as it is.
+
+    A matrix that differs has another sketch, which is far smaller than the matrix.
+    """
+    if tensor.dim() < 2:
+        return tensor
+    matrix = tensor.detach().reshape(tensor.shape[0], -1).double()
+    rows, columns = matrix.shape
+    return torch.cat([matrix @ signs(columns), signs(rows) @ matrix]).float()
+
+
 def prefixed(prefix, tensors):
     """The same tensors under `prefix.name`."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}

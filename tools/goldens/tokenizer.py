@@ -14,7 +14,8 @@ from pathlib import Path
 import tiny  # first: it sets the thread counts before the tokenizers start
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
-from transformers import T5Tokenizer
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
 from words import CAPTIONS, sentences
 
@@ -89,8 +90,48 @@ def captions_and_ids(folder):
     return rows
 
 
+def umt5_tokenizer(extra_ids=5):
+    """A tokenizer as Wan's folders have it: bytes for what no piece covers, normaliser, extra ids at the end."""
+    pieces = [(piece.piece, piece.score) for piece in train().pieces]
+    pieces = pieces[:3] + [(f"<0x{byte:02X}>", 0.0) for byte in range(256)] + pieces[3:]
+    extra = [f"<extra_id_{i}>" for i in reversed(range(extra_ids))]
+    backend = Tokenizer(models.Unigram(pieces + [(name, 0.0) for name in extra], unk_id=2, byte_fallback=True))
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    backend.post_processor = processors.TemplateProcessing(single=["$A", "</s>"], special_tokens=[("</s>", 1)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", model_max_length=512,
+        additional_special_tokens=extra,
+    )
+
+
+def write_umt5():
+    """Write goldens/tokenizer-umt5: the folder as transformers saves it, and ids padded to 512 by Wan's call."""
+    folder = tiny.GOLDENS / "tokenizer-umt5"
+    shutil.rmtree(folder, ignore_errors=True)
+    umt5_tokenizer().save_pretrained(folder)
+    # The layout of the file is of no interest.
+    whole = folder / "tokenizer.json"
+    whole.write_text(json.dumps(json.loads(whole.read_text()), ensure_ascii=False, separators=(",", ":")) + "\n")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    rows = []
+    for caption in CAPTIONS:
+        batch = tokenizer(
+            [caption], padding="max_length", max_length=512, truncation=True, add_special_tokens=True,
+            return_attention_mask=True,
+        )
+        length = sum(batch.attention_mask[0])
+        assert batch.input_ids[0][length:] == [0] * (512 - length)
+        rows.append(json.dumps({"caption": caption, "ids": batch.input_ids[0][:length]}))
+    (folder / "ids.json").write_text("[\n" + ",\n".join(rows) + "\n]\n")
+    print(f"tokenizer-umt5: {len(rows)} captions")
+
+
 def main():
-    """Write goldens/tokenizer-spiece."""
+    """Write goldens/tokenizer-spiece and goldens/tokenizer-umt5."""
+    write_umt5()
     folder = tiny.GOLDENS / "tokenizer-spiece"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

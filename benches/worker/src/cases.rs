@@ -47,7 +47,11 @@ pub(crate) fn all(threads: usize) -> Vec<Case> {
         timed("conv2d_3x3_128_256", networks::conv2d),
         timed("pixart_xl_4_layers_b2_1024_f32", || networks::pixart(DType::F32)),
         timed("pixart_xl_4_layers_b2_1024_bf16", || networks::pixart(DType::BF16)),
+        timed("wan_1_3b_2_layers_1950_f32", || networks::wan(DType::F32)),
+        timed("wan_1_3b_2_layers_1950_bf16", || networks::wan(DType::BF16)),
         timed("vae_decode_512", networks::vae_decode),
+        timed("wan_vae_decode_9_frames", || networks::wan_vae_decode(3)),
+        timed("wan_vae_decode_17_frames", || networks::wan_vae_decode(5)),
     ]
 }
 

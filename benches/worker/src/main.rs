@@ -6,7 +6,6 @@
 use std::io::{self, BufRead, Write};
 
 use anyhow::{Context, Result, bail};
-use mimalloc::MiMalloc;
 
 mod cases;
 mod networks;
@@ -14,9 +13,10 @@ mod protocol;
 
 /// The allocator of the moviola binary, so that the numbers are those of its users.
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: kernels::Allocator = kernels::Allocator;
 
 fn main() -> Result<()> {
+    kernels::keep_freed_pages();
     let threads = threads(std::env::args().skip(1))?;
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
     serve(io::stdin().lock(), io::stdout().lock(), &cases::all(threads))

@@ -4,20 +4,28 @@ use burn::Tensor;
 use burn::tensor::{DType, Device, Distribution};
 use kernels::{Activation, Convolution};
 use models::dit::pixart::{Pixart, PixartConfig};
+use models::dit::wan::{Wan, WanConfig};
 use models::vae::kl::{AutoencoderKl, KlConfig};
+use models::vae::wan::{AutoencoderKlWan, DecodedFrame, WanVaeConfig};
 use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Store, Weights};
 
 fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
 }
 
-/// Small random parameters; matrices in `dtype`, as `--dtype` holds them.
-fn parameters(dtype: DType, declare: impl FnOnce(&Weights<'_>) -> nn::Result<()>) -> Store {
+/// Small random parameters; matrices in `dtype` unless their module is `kept`, as `--dtype` holds
+/// them.
+fn parameters(
+    dtype: DType,
+    kept: &[&str],
+    declare: impl FnOnce(&Weights<'_>) -> nn::Result<()>,
+) -> Store {
     let fill = move |name: &str, shape: &[usize]| {
         let elements = shape.iter().product::<usize>();
         let values = normal([elements], &Device::flex()) * 0.02;
         let matrix = shape.len() >= 2 && name.ends_with(".weight");
-        if matrix { values.cast(dtype) } else { values }
+        let kept = name.split('.').any(|module| kept.contains(&module));
+        if matrix && !kept { values.cast(dtype) } else { values }
     };
     Store::declared(declare, fill).expect("the model declares itself")
 }
@@ -26,17 +34,41 @@ fn parameters(dtype: DType, declare: impl FnOnce(&Weights<'_>) -> nn::Result<()>
 pub(crate) fn pixart(dtype: DType) -> impl Fn() -> Tensor<3> {
     let device = Device::flex();
     let model = Pixart { config: PixartConfig { depth: 4, ..PixartConfig::xl_512() } };
-    let store = parameters(dtype, |weights| model.declare(weights));
+    let store = parameters(dtype, &[], |weights| model.declare(weights));
     let sigma = Tensor::from_floats([500.0, 500.0], &device);
     let video = Modality {
         tokens: normal([2, 1024, 16], &device),
         levels: Levels::per_sample(sigma.clone()),
         sigma,
         positions: model.positions([32, 32], 2, &device),
-        context: Context {
-            tokens: normal([2, 120, 4096], &device),
-            mask: Some(Tensor::ones([2, 120], &device)),
-        },
+        context: Context::text(
+            normal([2, 120, 4096], &device),
+            Some(Tensor::ones([2, 120], &device)),
+        ),
+        frame: None,
+        enabled: true,
+    };
+    let inputs = Inputs { video, audio: None };
+    move || {
+        nn::forward(&model, &Weights::new(&store), &inputs, &mut Plain)
+            .expect("the inputs fit the model")
+            .video
+    }
+}
+
+/// Wan-1.3B with 2 of its 30 layers: one video of 5 x 15 x 26 patches, a text of 512 tokens.
+pub(crate) fn wan(dtype: DType) -> impl Fn() -> Tensor<3> {
+    let device = Device::flex();
+    let model = Wan { config: WanConfig { depth: 2, ..WanConfig::t2v_1_3b() } };
+    let store = parameters(dtype, &Wan::KEPT, |weights| model.declare(weights));
+    let sigma = Tensor::from_floats([500.0], &device);
+    let grid = [5, 15, 26];
+    let video = Modality {
+        tokens: normal([1, grid.iter().product(), 64], &device),
+        levels: Levels::per_sample(sigma.clone()),
+        sigma,
+        positions: model.positions(grid, 1, &device),
+        context: Context::text(normal([1, 512, 4096], &device), None),
         frame: None,
         enabled: true,
     };
@@ -57,11 +89,29 @@ pub(crate) fn vae_decode() -> impl Fn() -> Tensor<4> {
         "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D", "UpDecoderBlock2D", "UpDecoderBlock2D"]
     }"#;
     let vae = AutoencoderKl::new(KlConfig::from_json(json).expect("the config is supported"));
-    let store = parameters(DType::F32, |weights| vae.declare_decoder(weights));
+    let store = parameters(DType::F32, &[], |weights| vae.declare_decoder(weights));
     let latents = normal([1, 4, 64, 64], &Device::flex());
     move || {
         vae.decode(&Weights::new(&store), latents.clone(), None, &mut |_, _| {})
             .expect("the latents fit the model")
+    }
+}
+
+/// The decoder of Wan 2.1, latent frames of 16 x 16 to frames of 128 x 128 pixels. They are dropped
+/// as they come, as if they were written to a file; the sum of the last one's is returned.
+pub(crate) fn wan_vae_decode(latent_frames: usize) -> impl Fn() -> Option<Tensor<1>> {
+    let vae = AutoencoderKlWan::new(WanVaeConfig::from_json("{}").expect("defaults are supported"));
+    let store = parameters(DType::F32, &[], |weights| vae.declare_decoder(weights));
+    let latents = normal([1, 16, latent_frames, 16, 16], &Device::flex());
+    move || {
+        let mut last = None;
+        let mut take = |frame: DecodedFrame| {
+            last = Some(frame.pixels.sum());
+            Ok::<_, nn::Error>(())
+        };
+        vae.decode(&Weights::new(&store), latents.clone(), None, &mut take, &mut |_, _| {})
+            .expect("the latents fit the model");
+        last
     }
 }
 

@@ -85,8 +85,11 @@ impl DdimConfig {
 /// Reads how the predicted clean sample is kept in range.
 pub(crate) fn read_clip(options: &mut Options) -> Result<Option<f32>> {
     refuse_thresholding(options)?;
-    let range = options.number("clip_sample_range", 1.0)? as f32;
-    Ok(options.flag("clip_sample", true)?.then_some(range))
+    let range = options.number("clip_sample_range", 1.0)?;
+    if range < 0.0 {
+        return Err(options.unsupported("clip_sample_range", &range.into(), "0 or more"));
+    }
+    Ok(options.flag("clip_sample", true)?.then_some(range as f32))
 }
 
 /// Dynamic thresholding scales a token by a quantile of all the others, so regions could not be
@@ -96,4 +99,22 @@ pub(crate) fn refuse_thresholding(options: &mut Options) -> Result<()> {
     options.number("dynamic_thresholding_ratio", 0.995)?;
     options.number("sample_max_value", 1.0)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::SchedulerConfig;
+
+    #[test]
+    fn a_range_to_clip_to_is_not_negative() {
+        for class in ["DDIMScheduler", "DDPMScheduler"] {
+            let read = |range: f64| {
+                let text = format!(r#"{{"_class_name": "{class}", "clip_sample_range": {range}}}"#);
+                SchedulerConfig::from_json(&text)
+            };
+            assert!(read(0.5).is_ok());
+            let message = read(-0.5).unwrap_err().to_string();
+            assert!(message.contains("`clip_sample_range` = -0.5"), "{message}");
+        }
+    }
 }

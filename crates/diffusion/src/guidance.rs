@@ -37,6 +37,21 @@ impl Guidance {
         }
     }
 
+    /// The guided prediction; `predict` is asked for each branch that is needed.
+    ///
+    /// # Errors
+    /// Whatever `predict` reports.
+    pub fn guide<E>(
+        &self,
+        mut predict: impl FnMut(Branch) -> std::result::Result<Tensor<3>, E>,
+    ) -> std::result::Result<Tensor<3>, E> {
+        let conditional = predict(Branch::Conditional)?;
+        if !self.branches().contains(&Branch::Unconditional) {
+            return Ok(conditional);
+        }
+        Ok(self.combine(conditional, predict(Branch::Unconditional)?))
+    }
+
     /// `unconditional + scale (conditional - unconditional)`, in f32; all are
     /// `[batch, tokens, channels]`.
     pub fn combine(&self, conditional: Tensor<3>, unconditional: Tensor<3>) -> Tensor<3> {

@@ -3,32 +3,84 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use nn::{Precision, Result, Store, Weights};
+use nn::{Merge, Precision, Result, Store, Weights};
+
+use crate::lora::{self, LoraSource, Naming};
+
+/// In which type a component's matrices are held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holding {
+    /// The type asked for.
+    pub(crate) precision: Precision,
+    /// Modules, by name at any depth, that stay in the type they are stored in.
+    pub(crate) kept: &'static [&'static str],
+}
+
+impl Holding {
+    /// Everything as it is stored: for networks that run once, where a rounded weight saves no
+    /// time and shows in the result.
+    pub(crate) const STORED: Holding = Holding { precision: Precision::Stored, kept: &[] };
+}
 
 /// Where a component's parameters are, and in which type they are to be held.
 pub(crate) struct Component {
     paths: Vec<PathBuf>,
-    precision: Precision,
+    holding: Holding,
+    loras: Loras,
     resident: Option<Store>,
+}
+
+/// Low-rank changes to a component, merged into its weights whenever it is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Loras {
+    pub(crate) sources: Vec<LoraSource>,
+    pub(crate) naming: Naming,
+}
+
+impl Loras {
+    /// No changes.
+    const NONE: Loras = Loras { sources: Vec::new(), naming: Naming::Diffusers };
 }
 
 impl Component {
     /// Checks the files against the model; nothing of them is read yet.
     pub(crate) fn new(
         paths: Vec<PathBuf>,
-        precision: Precision,
+        holding: Holding,
         ignored: &[&str],
         declare: impl FnOnce(&Weights<'_>) -> Result<()>,
     ) -> Result<Component> {
         let store = Store::open(&paths, Precision::Stored, &Device::flex())?;
         store.agree(ignored, declare)?;
-        Ok(Component { paths, precision, resident: None })
+        Ok(Component { paths, holding, loras: Loras::NONE, resident: None })
+    }
+
+    /// The same with low-rank changes, which are checked against it now.
+    ///
+    /// # Errors
+    /// One of them cannot be read or does not belong to this component.
+    pub(crate) fn adapted(mut self, loras: Loras) -> crate::error::Result<Component> {
+        if !loras.sources.is_empty() {
+            let store = Store::open(&self.paths, Precision::Stored, &Device::flex())?;
+            for source in &loras.sources {
+                lora::patches(source, &store, loras.naming, &Device::flex())?;
+            }
+        }
+        self.loras = loras;
+        Ok(self)
     }
 
     /// Its parameters on `device`, opened now if they are not yet.
-    pub(crate) fn open(&mut self, device: &Device) -> Result<&Store> {
+    ///
+    /// # Errors
+    /// Its files or those of its changes cannot be read any more.
+    pub(crate) fn open(&mut self, device: &Device) -> crate::error::Result<&Store> {
         if self.resident.is_none() {
-            self.resident = Some(Store::open(&self.paths, self.precision, device)?);
+            let Holding { precision, kept } = self.holding;
+            let mut store = Store::open_keeping(&self.paths, precision, kept, device)?;
+            let Loras { sources, naming } = &self.loras;
+            lora::load(sources, &mut store, *naming, Merge::Into, device)?;
+            self.resident = Some(store);
         }
         Ok(self.resident.as_ref().expect("it was opened just now"))
     }

@@ -19,6 +19,13 @@ pub enum Error {
     /// A file of the folder is missing.
     #[error("{} is missing from the model folder", .0.display())]
     NoFile(PathBuf),
+    /// A component has no weights that we read.
+    #[error(
+        "{} holds neither diffusion_pytorch_model.safetensors nor model.safetensors; \
+         weights of other kinds are not read",
+        .0.display()
+    )]
+    NoWeights(PathBuf),
     /// A file cannot be read or written.
     #[error("cannot {verb} {}: {source}", path.display())]
     File {
@@ -45,7 +52,7 @@ pub enum Error {
         /// Its class.
         class: String,
         /// What would do.
-        supported: &'static str,
+        supported: String,
     },
     /// A size that cannot be cut into patches.
     #[error(
@@ -72,6 +79,22 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A picture of the user.
+    #[error("{}: {reason}", path.display())]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A LoRA of the user.
+    #[error("LoRA {}: {reason}", path.display())]
+    Lora {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Values that are not finite.
     #[error("{stage} gave values that are not finite{cause}")]
     NotFinite {
@@ -89,6 +112,9 @@ pub enum Error {
     /// A schedule could not be built or run.
     #[error("scheduler: {0}")]
     Diffusion(#[from] diffusion::Error),
+    /// A frame could not be written.
+    #[error(transparent)]
+    Media(#[from] data::media::Error),
     /// A caption could not be cut into tokens.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

@@ -14,6 +14,7 @@ pub struct ModelFolder {
     path: PathBuf,
     class: String,
     components: BTreeMap<String, String>,
+    options: BTreeMap<String, serde_json::Value>,
 }
 
 impl ModelFolder {
@@ -40,7 +41,11 @@ impl ModelFolder {
                 [_, class] => Some((name.clone(), class.as_str()?.to_owned())),
                 _ => None,
             });
-        Ok(ModelFolder { path: path.to_owned(), class, components: components.collect() })
+        let components = components.collect();
+        let options =
+            value.iter().filter(|(name, value)| !name.starts_with('_') && !value.is_array());
+        let options = options.map(|(name, value)| (name.clone(), value.clone())).collect();
+        Ok(ModelFolder { path: path.to_owned(), class, components, options })
     }
 
     /// Where it is.
@@ -58,16 +63,34 @@ impl ModelFolder {
         self.components.iter().map(|(name, class)| (name.as_str(), class.as_str()))
     }
 
+    /// Whether the index lists component `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.components.contains_key(name)
+    }
+
+    /// An option of the pipeline, such as `boundary_ratio`; none where it is missing or null.
+    ///
+    /// # Errors
+    /// It has another type.
+    pub fn option<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let Some(value) = self.options.get(name) else { return Ok(None) };
+        serde_json::from_value(value.clone()).map_err(|err| Error::Json {
+            path: self.path.join("model_index.json"),
+            reason: format!("`{name}`: {err}"),
+        })
+    }
+
     /// The folder of a component.
     ///
     /// # Errors
     /// The index or the folder does not have it.
     pub fn component(&self, name: &str) -> Result<PathBuf> {
-        let path = self.path.join(name);
-        match self.components.contains_key(name) && path.is_dir() {
-            true => Ok(path),
-            false => Err(Error::NoFile(path)),
+        if !self.components.contains_key(name) {
+            let path = self.path.join("model_index.json");
+            return Err(Error::Json { path, reason: format!("it lists no component `{name}`") });
         }
+        let path = self.path.join(name);
+        if path.is_dir() { Ok(path) } else { Err(Error::NoFile(path)) }
     }
 
     /// The text of a file of a component.
@@ -89,6 +112,17 @@ impl ModelFolder {
     pub fn weights(&self, component: &str) -> Result<Vec<PathBuf>> {
         weight_files(&self.component(component)?)
     }
+}
+
+/// Checks that two components agree on a number, each given with its name.
+pub(crate) fn agree(left: (&str, usize), right: (&str, usize)) -> Result<()> {
+    if left.1 == right.1 {
+        return Ok(());
+    }
+    Err(Error::Request(format!(
+        "{} is {}, but {} is {}; the folder mixes parts of different models",
+        left.0, left.1, right.0, right.1
+    )))
 }
 
 /// The safetensors files of a folder: a whole one, or the shards its index lists.
@@ -113,7 +147,7 @@ pub(crate) fn weight_files(folder: &Path) -> Result<Vec<PathBuf>> {
             }
         }
     }
-    Err(Error::NoFile(folder.join("diffusion_pytorch_model.safetensors")))
+    Err(Error::NoWeights(folder.to_owned()))
 }
 
 fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {

@@ -31,7 +31,8 @@ fn hub_id(model: &str) -> Option<(&str, Option<&str>)> {
             && !word.starts_with('.')
             && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     };
-    (word(organisation) && word(name)).then_some((id, revision))
+    let known = revision != Some("");
+    (word(organisation) && word(name) && known).then_some((id, revision))
 }
 
 fn download(model: &str, id: &str, revision: Option<&str>) -> Result<PathBuf> {
@@ -70,6 +71,7 @@ mod tests {
     fn a_hub_id_is_two_words_and_perhaps_a_revision() {
         check("PixArt-alpha/PixArt-XL-2-512x512", Some(("PixArt-alpha/PixArt-XL-2-512x512", None)));
         check("a/b@main", Some(("a/b", Some("main"))));
+        check("a/b@", None);
         check("/a/b", None);
         check("./a", None);
         check("../a", None);

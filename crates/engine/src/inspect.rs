@@ -66,11 +66,10 @@ pub fn inspect(path: &Path) -> Result<Report> {
             let parts = vec![Part { name: name_of(path), class, weights: None }];
             Ok(Report { title, parts })
         }
-        _ if !path.exists() => Err(Error::NoFile(path.to_owned())),
-        _ => Err(Error::Request(format!(
-            "{} is neither a safetensors file, a JSON config nor a model folder",
-            path.display()
-        ))),
+        _ if !path.exists() => {
+            Err(Error::Request(format!("there is no file or folder {}", path.display())))
+        }
+        _ => Err(unknown(path)),
     }
 }
 
@@ -78,25 +77,41 @@ fn pipeline(path: &Path) -> Result<Report> {
     let folder = ModelFolder::open(path)?;
     let mut parts = Vec::new();
     for (name, class) in folder.components() {
-        let at = path.join(name);
-        let weights = match at.is_dir() && weight_files(&at).is_ok() {
-            true => Some(totals(&weight_files(&at)?)?),
-            false => None,
-        };
+        let weights = weights_of(&path.join(name))?;
         parts.push(Part { name: name.to_owned(), class: Some(class.to_owned()), weights });
     }
     Ok(Report { title: format!("diffusers pipeline {}", folder.class()), parts })
 }
 
 fn component(path: &Path) -> Result<Report> {
-    let config = path.join("config.json");
-    let class = if config.is_file() { class_of(&config)? } else { None };
-    let weights = totals(&weight_files(path)?)?;
+    let names = ["config.json", "scheduler_config.json", "tokenizer_config.json"];
+    let config = names.map(|name| path.join(name)).into_iter().find(|config| config.is_file());
+    let class = config.map(|config| class_of(&config)).transpose()?.flatten();
+    let weights = weights_of(path)?;
+    if class.is_none() && weights.is_none() {
+        return Err(unknown(path));
+    }
     let title = class.clone().unwrap_or_else(|| "folder of weights".to_owned());
-    Ok(Report { title, parts: vec![Part { name: name_of(path), class, weights: Some(weights) }] })
+    Ok(Report { title, parts: vec![Part { name: name_of(path), class, weights }] })
 }
 
-/// `_class_name` as diffusers writes it, or the first of `architectures` as transformers does.
+/// The weights of a component, which a scheduler or a tokenizer does not have.
+fn weights_of(folder: &Path) -> Result<Option<Totals>> {
+    match weight_files(folder) {
+        Err(Error::NoWeights(_)) => Ok(None),
+        files => Ok(Some(totals(&files?)?)),
+    }
+}
+
+fn unknown(path: &Path) -> Error {
+    Error::Request(format!(
+        "{} is neither a safetensors file, a JSON config nor a model folder",
+        path.display()
+    ))
+}
+
+/// `_class_name` as diffusers writes it, or the first of `architectures` or the `tokenizer_class` as
+/// transformers does.
 fn class_of(path: &Path) -> Result<Option<String>> {
     let text = read_text(path)?;
     // diffusers writes a bare -Infinity, which is not JSON.
@@ -104,6 +119,7 @@ fn class_of(path: &Path) -> Result<Option<String>> {
     let value: serde_json::Value = serde_json::from_str(&text)
         .map_err(|err| Error::Json { path: path.to_owned(), reason: err.to_string() })?;
     let class = value.get("_class_name").or_else(|| value.get("architectures")?.get(0));
+    let class = class.or_else(|| value.get("tokenizer_class"));
     Ok(class.and_then(|class| class.as_str()).map(str::to_owned))
 }
 

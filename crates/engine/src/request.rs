@@ -2,6 +2,14 @@
 
 use std::path::PathBuf;
 
+use crate::error::{Error, Result};
+
+/// Samples of one run at the most; the latents of all of them are held until the end.
+const MOST_SAMPLES: usize = 10_000;
+
+/// Text tokens at the most: the bias of T5's scores grows with their square.
+const MOST_TOKENS: usize = 4096;
+
 /// A request as it was written; a pipeline checks it against its model.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -9,14 +17,23 @@ pub struct Request {
     pub prompts: Vec<String>,
     /// What the pictures should not be.
     pub negative: String,
-    /// Denoising steps.
-    pub steps: usize,
-    /// Guidance scale; at 1 and below the negative prompt plays no part.
-    pub guidance: f64,
+    /// Denoising steps; the model's own if not given.
+    pub steps: Option<usize>,
+    /// Guidance scale; at 1 and below the negative prompt plays no part. The model's own if not
+    /// given.
+    pub guidance: Option<f64>,
+    /// Guidance scale of the second expert, for models that have two; the first one's if not given.
+    pub second_guidance: Option<f64>,
     /// Height in pixels; the model's own if not given.
     pub height: Option<usize>,
     /// Width in pixels; the model's own if not given.
     pub width: Option<usize>,
+    /// Frames of a clip; the model's own if not given.
+    pub frames: Option<usize>,
+    /// The picture a clip begins with, for models that take one.
+    pub image: Option<PathBuf>,
+    /// The picture a clip ends with, for models that take one.
+    pub last_image: Option<PathBuf>,
     /// The seed of all noise.
     pub seed: u64,
     /// Pictures per prompt.
@@ -35,6 +52,53 @@ pub struct Request {
     pub sizing: Sizing,
     /// Decode in tiles.
     pub decoding: Decoding,
+}
+
+impl Request {
+    /// How many samples it makes of `prompts` prompts.
+    ///
+    /// # Errors
+    /// None, or more than a run takes.
+    pub fn samples(&self, prompts: usize) -> Result<usize> {
+        let count = self.count;
+        if prompts == 0 || count == 0 {
+            let reason = "there is nothing to generate; give a --prompt and a --count of 1 or more";
+            return Err(Error::Request(reason.to_owned()));
+        }
+        let samples = prompts.checked_mul(count).filter(|samples| *samples <= MOST_SAMPLES);
+        samples.ok_or_else(|| {
+            Error::Request(format!(
+                "--count {count} for {prompts} prompt(s) is more than the {MOST_SAMPLES} samples \
+                 of one run; lower it or run several times"
+            ))
+        })
+    }
+
+    /// The text tokens to use, where the model has `own`.
+    ///
+    /// # Errors
+    /// None or too many were asked for.
+    pub(crate) fn text_tokens(&self, own: usize) -> Result<usize> {
+        let tokens = self.max_tokens.unwrap_or(own);
+        if (1..=MOST_TOKENS).contains(&tokens) {
+            return Ok(tokens);
+        }
+        Err(Error::Request(format!("--max-tokens is {tokens}; choose 1 to {MOST_TOKENS}")))
+    }
+
+    /// Refuses what only models of clips understand; `model` says what this one makes.
+    pub(crate) fn refuse_video(&self, model: &str) -> Result<()> {
+        let asked = [
+            ("--frames", self.frames.is_some_and(|frames| frames != 1)),
+            ("--image", self.image.is_some()),
+            ("--last-image", self.last_image.is_some()),
+            ("--guidance-2", self.second_guidance.is_some()),
+        ];
+        match asked.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Error::Request(format!("{model}; leave {option} out"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What happens to a caption before it is cut into tokens.

@@ -4,6 +4,17 @@ use burn::tensor::{Tensor, TensorData};
 
 use crate::error::{Error, Result};
 
+/// The longest side of a picture. Attention over a larger one would take days: it is a typing error.
+const LONGEST: usize = 16_384;
+
+/// Checks that a side is not too long.
+pub(crate) fn check_length(what: &str, got: usize) -> Result<()> {
+    match got <= LONGEST {
+        true => Ok(()),
+        false => Err(Error::Request(format!("{what} is {got}; choose at most {LONGEST}"))),
+    }
+}
+
 /// Checks that a side can be cut into patches.
 pub(crate) fn check(what: &'static str, got: usize, step: usize) -> Result<()> {
     if got > 0 && got.is_multiple_of(step) {
@@ -11,6 +22,21 @@ pub(crate) fn check(what: &'static str, got: usize, step: usize) -> Result<()> {
     }
     let nearest = ((got + step / 2) / step).max(1) * step;
     Err(Error::Size { what, got, step, nearest })
+}
+
+/// Checks that a clip is one frame and then whole groups of `step`, as a causal VAE cuts it.
+pub(crate) fn check_frames(got: usize, step: usize) -> Result<()> {
+    if got % step == 1 % step {
+        return Ok(());
+    }
+    let below = got.saturating_sub(1) / step * step + 1;
+    let nearest = match got {
+        0 => "1".to_owned(),
+        _ => format!("{below} or {}", below + step),
+    };
+    Err(Error::Request(format!(
+        "--frames is {got}, but it must be 1 + a multiple of {step}; the nearest is {nearest}"
+    )))
 }
 
 /// Proportions of the training with their heights and widths, in sixteenths of the base size.
@@ -53,8 +79,12 @@ const TRAINED: [(f64, [usize; 2]); 33] = [
 /// The height and width of the training nearest in proportion to those asked for.
 ///
 /// # Errors
-/// No sizes are known for a model of that sample size.
+/// No sizes are known for a model of that sample size, or a side has no length.
 pub(crate) fn binned([height, width]: [usize; 2], sample_size: usize) -> Result<[usize; 2]> {
+    if height == 0 || width == 0 {
+        let reason = format!("height is {height} and width {width}; choose 1 or more");
+        return Err(Error::Request(reason));
+    }
     if ![32, 64, 128].contains(&sample_size) {
         return Err(Error::Request(format!(
             "resolution binning knows models with sample_size 32, 64 and 128, but this one has \
@@ -75,7 +105,9 @@ pub(crate) fn resize_and_crop(images: Tensor<4>, [height, width]: [usize; 2]) ->
         return images;
     }
     let ratio = (height as f64 / from_height as f64).max(width as f64 / from_width as f64);
-    let [tall, wide] = [from_height, from_width].map(|side| (side as f64 * ratio) as usize);
+    // The side that decides the ratio may come out just below the one it must reach.
+    let tall = ((from_height as f64 * ratio) as usize).max(height);
+    let wide = ((from_width as f64 * ratio) as usize).max(width);
     let rows = Axis::new(from_height, tall, (tall - height) / 2, height);
     let columns = Axis::new(from_width, wide, (wide - width) / 2, width);
 
@@ -114,7 +146,9 @@ impl Axis {
 
 #[cfg(test)]
 mod tests {
-    use super::{binned, check};
+    use burn::tensor::{Device, Int, Tensor};
+
+    use super::{LONGEST, binned, check, check_frames, check_length, resize_and_crop};
 
     #[test]
     fn the_nearest_legal_size_is_named() {
@@ -122,6 +156,43 @@ mod tests {
         for (got, nearest) in [(65, "64"), (72, "80"), (3, "16"), (0, "16")] {
             let message = check("height", got, 16).unwrap_err().to_string();
             assert!(message.ends_with(&format!("the nearest is {nearest}")), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_legal_frame_counts_are_named() {
+        for legal in [1, 5, 9, 81] {
+            assert!(check_frames(legal, 4).is_ok(), "{legal}");
+        }
+        for (got, nearest) in [(0, "1"), (2, "1 or 5"), (8, "5 or 9"), (16, "13 or 17")] {
+            let message = check_frames(got, 4).unwrap_err().to_string();
+            assert!(message.ends_with(&format!("the nearest is {nearest}")), "{message}");
+        }
+    }
+
+    #[test]
+    fn sides_that_no_picture_has_are_refused() {
+        assert!(check_length("height", LONGEST).is_ok());
+        for got in [LONGEST + 1, usize::MAX] {
+            let message = check_length("width", got).unwrap_err().to_string();
+            assert!(message.contains(&format!("width is {got}")), "{message}");
+        }
+        assert!(binned([0, 9], 32).is_err() && binned([9, 0], 32).is_err());
+    }
+
+    /// 208 x 288 is the size of the training nearest to 480 x 640, and 208 * (480 / 208) is not 480
+    /// in f64 but a little less.
+    #[test]
+    fn a_ratio_that_rounds_down_still_covers_the_size_asked_for() {
+        assert_eq!(binned([480, 640], 32).unwrap(), [208, 288]);
+        let rows = Tensor::<1, Int>::arange(0..208, &Device::flex()).float();
+        let image = rows.reshape([1, 1, 208, 1]).expand([1, 1, 208, 288]);
+        let resized = resize_and_crop(image, [480, 640]);
+        assert_eq!(resized.dims(), [1, 1, 480, 640]);
+        let values: Vec<f32> = resized.into_data().try_to_vec().unwrap();
+        for (row, values) in values.chunks(640).enumerate() {
+            let want = ((row as f32 + 0.5) * 208.0 / 480.0 - 0.5).clamp(0.0, 207.0);
+            assert!((values[7] - want).abs() < 1e-3, "row {row} is {}, not {want}", values[7]);
         }
     }
 

@@ -47,6 +47,23 @@ pub(crate) fn require<const D: usize>(
     })
 }
 
+/// As [`require`], for a tensor of shape `want`, whose dims mean `meaning`.
+pub(crate) fn shaped<const D: usize>(
+    path: &Path,
+    key: &str,
+    (want, meaning): ([usize; D], &str),
+    device: &Device,
+) -> Result<Tensor<D>> {
+    let tensor = require::<D>(path, key, device)?;
+    let got = tensor.dims();
+    if got != want {
+        let reason =
+            format!("`{key}` has shape {got:?}, but this request needs {want:?} ({meaning})");
+        return Err(Error::Tensor { path: path.to_owned(), reason });
+    }
+    Ok(tensor)
+}
+
 fn numbers(view: &TensorView<'_>) -> Option<Vec<f32>> {
     use safetensors::Dtype;
     let dtype = match view.dtype() {
@@ -69,7 +86,7 @@ fn numbers(view: &TensorView<'_>) -> Option<Vec<f32>> {
 ///
 /// # Errors
 /// The tensor cannot be serialised.
-pub fn one_tensor_file<const D: usize>(key: &str, tensor: Tensor<D>) -> Result<Vec<u8>> {
+pub(crate) fn one_tensor_file<const D: usize>(key: &str, tensor: Tensor<D>) -> Result<Vec<u8>> {
     let shape = tensor.dims().to_vec();
     let data = tensor.into_data();
     let view = TensorView::new(safetensors::Dtype::F32, shape, data.bytes())

@@ -1,4 +1,4 @@
-//! Times the memory-bound kernels: `cargo run --release -p kernels --example timing -- [threads]`.
+//! Times the memory-bound kernels and the convolutions of video: `cargo run --release -p kernels --example timing -- [threads]`.
 //!
 //! Sizes are those of a 1.3-billion-parameter video transformer; each line is the best of several
 //! runs, to be held against PyTorch's own on the same cores.
@@ -8,10 +8,10 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
-use kernels::{Activation, Modulation};
+use kernels::{Activation, CausalFrames, Convolution, Modulation};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: kernels::Allocator = kernels::Allocator;
 
 fn main() {
     let threads = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(2);
@@ -48,7 +48,33 @@ fn run() {
     time("group norm + silu 256x256x256", || {
         kernels::group_norm(image.clone(), 32, affine.clone(), 1e-6, Activation::Silu)
     });
+    convolutions(&device);
     backward(&wide, &x, &modulation);
+}
+
+/// The levels of a video autoencoder at 256 x 256 pixels, with what they would take without tricks.
+fn convolutions(device: &Device) {
+    let random = |shape| Tensor::<3>::random(shape, burn::tensor::Distribution::Default, device);
+    for (side, channels, count) in [(256_usize, 96, 1), (128, 192, 4), (64, 384, 2), (32, 384, 1)] {
+        let frames: Vec<_> = (0..count).map(|_| random([side, side, channels])).collect();
+        let earlier = vec![frames[0].clone(); 2];
+        let frames = CausalFrames { earlier: &earlier, now: &frames };
+        let weight = random([channels, channels, 27]).reshape([channels, channels, 3, 3, 3]);
+        let name = format!("conv 3x3x3 {count}x{side}x{side}x{channels}");
+        let work = || kernels::causal_conv3d(frames, weight.clone(), None, 1, None);
+        let flops = 54.0 * (channels * channels * count * side * side) as f64;
+        rate(&name, flops, time(&name, work));
+        let half = random([channels / 2, channels, 9]).reshape([channels / 2, channels, 3, 3]);
+        let enlarging = Convolution { stride: 1, padding: [1; 4], upsample: 2 };
+        let name = format!("enlarging conv 3x3 {count}x{side}x{side}x{channels}");
+        let work = || kernels::frames_conv2d(frames.now, half.clone(), None, &enlarging);
+        let flops = 36.0 * (channels * channels * count * side * side) as f64;
+        rate(&name, flops, time(&name, work));
+    }
+}
+
+fn rate(name: &str, flops: f64, seconds: f64) {
+    println!("{name:<45} {:8.1} GFLOP/s of the plain sum", flops / seconds / 1e9);
 }
 
 fn backward(wide: &Tensor<3>, x: &Tensor<3>, modulation: &Modulation) {
@@ -65,7 +91,7 @@ fn backward(wide: &Tensor<3>, x: &Tensor<3>, modulation: &Modulation) {
     });
 }
 
-fn time<R>(name: &str, work: impl Fn() -> R) {
+fn time<R>(name: &str, work: impl Fn() -> R) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..12 {
         let start = Instant::now();
@@ -73,4 +99,5 @@ fn time<R>(name: &str, work: impl Fn() -> R) {
         best = best.min(start.elapsed().as_secs_f64());
     }
     println!("{name:<45} {:8.2} ms", best * 1e3);
+    best
 }

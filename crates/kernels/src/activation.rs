@@ -25,6 +25,8 @@ pub enum Activation {
     Silu,
     /// `max(x, 0)`.
     Relu,
+    /// `x * sigmoid(1.702 x)`, as the first CLIP has it.
+    QuickGelu,
 }
 
 /// `x * Phi(x)`, where `Phi` is the normal distribution function by the exact error function.
@@ -61,6 +63,7 @@ impl Activation {
             Activation::GeluTanh => x / (1.0 + exp(-tanh_argument(x))),
             Activation::Silu => x / (1.0 + exp(-x)),
             Activation::Relu => relu(x),
+            Activation::QuickGelu => x / (1.0 + exp(-QUICK * x)),
         }
     }
 
@@ -83,6 +86,10 @@ impl Activation {
                 gate * x.mul_add(1.0 - gate, 1.0)
             }
             Activation::Relu => f32::from(x > 0.0),
+            Activation::QuickGelu => {
+                let gate = sigmoid(QUICK * x);
+                gate * (QUICK * x).mul_add(1.0 - gate, 1.0)
+            }
         }
     }
 
@@ -95,6 +102,7 @@ impl Activation {
             Activation::GeluTanh => activate(Activation::GeluTanh, values),
             Activation::Silu => activate(Activation::Silu, values),
             Activation::Relu => activate(Activation::Relu, values),
+            Activation::QuickGelu => activate(Activation::QuickGelu, values),
         }
     }
 
@@ -107,6 +115,7 @@ impl Activation {
             Activation::GeluTanh => multiply(Activation::GeluTanh, gradients, x),
             Activation::Silu => multiply(Activation::Silu, gradients, x),
             Activation::Relu => multiply(Activation::Relu, gradients, x),
+            Activation::QuickGelu => multiply(Activation::QuickGelu, gradients, x),
         }
     }
 }
@@ -129,6 +138,7 @@ fn multiply(kind: Activation, gradients: &mut [f32], x: &[f32]) {
 
 const TANH_SCALE: f32 = 0.5 * FRAC_2_SQRT_PI / FRAC_1_SQRT_2;
 const TANH_CUBE: f32 = 0.044_715;
+const QUICK: f32 = 1.702;
 
 /// Twice the argument of the approximation's tanh, because `(1 + tanh u) / 2 = sigmoid(2 u)`.
 #[inline(always)]
@@ -206,13 +216,14 @@ mod tests {
             }
             Activation::Silu => x * sigmoid(x),
             Activation::Relu => x.max(0.0),
+            Activation::QuickGelu => x * sigmoid(1.702 * x),
         }
     }
 
     #[test]
     fn values_and_slopes_are_those_of_f64() {
-        use Activation::{GeluErf, GeluTanh, Identity, Relu, Silu};
-        for kind in [Identity, GeluErf, GeluTanh, Silu, Relu] {
+        use Activation::{GeluErf, GeluTanh, Identity, QuickGelu, Relu, Silu};
+        for kind in [Identity, GeluErf, GeluTanh, Silu, Relu, QuickGelu] {
             for step in -60_001..60_000 {
                 // Never 0, where the derivative of relu does not exist.
                 let x = (step as f32 + 0.5) / 4000.0;

@@ -50,12 +50,14 @@ pub(crate) struct Epilogue<'a> {
     pub(crate) bias: Option<&'a [f32]>,
     /// Then applied to every element.
     pub(crate) activation: Activation,
+    /// Then added, `[rows, columns]`.
+    pub(crate) residual: Option<&'a [f32]>,
 }
 
 impl Epilogue<'_> {
     /// Nothing.
     pub(crate) const NONE: Epilogue<'static> =
-        Epilogue { bias: None, activation: Activation::Identity };
+        Epilogue { bias: None, activation: Activation::Identity, residual: None };
 }
 
 /// A pointer that tasks share because they write disjoint parts.
@@ -110,7 +112,8 @@ pub(crate) fn product(
     packed_product(left, rows, &right.pack(), epilogue)
 }
 
-fn packed_product(
+/// [`product`] with a right-hand side that is packed already.
+pub(crate) fn packed_product(
     left: &impl Left,
     rows: usize,
     right: &impl Right,
@@ -224,8 +227,8 @@ impl<L: Left, R: Right> Task<'_, L, R> {
 
     #[inline(always)]
     fn finish(&self, (row, column): (usize, usize), (height, width): (usize, usize)) {
-        let Epilogue { bias, activation } = self.epilogue;
-        if bias.is_none() && activation == Activation::Identity {
+        let Epilogue { bias, activation, residual } = self.epilogue;
+        if bias.is_none() && activation == Activation::Identity && residual.is_none() {
             return;
         }
         let stride = self.right.columns();
@@ -239,6 +242,10 @@ impl<L: Left, R: Right> Task<'_, L, R> {
                 values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
             }
             activation.apply_slice(values);
+            if let Some(residual) = residual {
+                let residual = &residual[r * stride + column..][..width];
+                values.iter_mut().zip(residual).for_each(|(value, residual)| *value += residual);
+            }
         }
     }
 }

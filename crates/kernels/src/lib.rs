@@ -18,6 +18,7 @@
 )]
 
 mod activation;
+mod allocator;
 mod attention;
 mod convolution;
 mod gemm;
@@ -43,14 +44,16 @@ mod softmax;
 mod storage;
 mod sum;
 mod turn;
+mod unit_norm;
 mod work;
 
 pub use activation::{Activation, gelu_erf, gelu_tanh, silu};
+pub use allocator::{Allocator, keep_freed_pages};
 pub use attention::{
     AttentionInputs, AttentionSums, additive_mask, attention, attention_backward, attention_delta,
     attention_forward,
 };
-pub use convolution::{Convolution, conv2d};
+pub use convolution::{CausalFrames, Convolution, causal_conv3d, conv2d, frames_conv2d};
 pub use group_norm::group_norm;
 pub use inplace::{AdamStep, Moments, adamw, blend};
 pub use linear::linear;
@@ -62,3 +65,4 @@ pub use peak::measure_fma_peak;
 pub use rope::rope;
 pub use softmax::softmax;
 pub use sum::{sum, sum_squares};
+pub use unit_norm::unit_norm;

@@ -76,7 +76,7 @@ impl Operation<3> for Linear {
         };
         let left = Matrix { values: storage::values(&x), stride: inner };
         let bias_values = (!bias_values.is_empty()).then_some(bias_values);
-        let epilogue = Epilogue { bias: bias_values, activation: self.0 };
+        let epilogue = Epilogue { bias: bias_values, activation: self.0, residual: None };
         let out = product(&left, rows, &right, epilogue);
         let saved = Saved { x, weight, bias: bias_values.map_or(0, <[f32]>::len) };
         (storage::tensor(out, shape), saved)

@@ -9,6 +9,7 @@ use burn::tensor::{Int, Tensor};
 use crate::lanes::{map, update};
 use crate::levels::Levels;
 use crate::operation::{Operand, Operation, apply};
+use crate::rows::update_rows;
 use crate::{oracle, storage};
 
 /// The scale and shift of an adaptive norm, per level.
@@ -59,7 +60,10 @@ pub fn gated_residual(
         return oracle::gated_residual(residual, branch, gate, index);
     };
     assert_eq!(residual.dims(), branch.dims(), "a residual and its branch have one shape");
-    apply(&Gate(levels(&residual, &gate, index.as_ref())), [left, right, factor])
+    let levels = levels(&residual, &gate, index.as_ref());
+    // The last handles of the caller's: the sum may take the place of the branch.
+    drop((residual, branch));
+    apply(&Gate(levels), [left, right, factor])
 }
 
 fn levels(x: &Tensor<3>, table: &Tensor<3>, index: Option<&Tensor<2, Int>>) -> Levels {
@@ -134,6 +138,28 @@ struct Gate(Levels);
 
 impl Operation<3> for Gate {
     type Saved = [FlexTensor; 2];
+
+    fn plain(&self, inputs: [FlexTensor; 3]) -> FlexTensor {
+        let [residual, mut branch, gate] = inputs.map(storage::contiguous);
+        let width = storage::sizes(&residual)[2];
+        let (residuals, gates) = (storage::values(&residual), storage::values(&gate));
+        let Some(branches) = storage::own(&mut branch) else {
+            return self.forward([residual, branch, gate]).0;
+        };
+        update_rows(
+            branches,
+            width,
+            #[inline(always)]
+            |row, branch| {
+                let residual = &residuals[row * width..][..width];
+                let gate = self.0.row(gates, width, row);
+                update(branch, [residual, gate], |branch, [residual, gate]| {
+                    gate.mul_add(branch, residual)
+                });
+            },
+        );
+        branch
+    }
 
     fn forward(&self, inputs: [FlexTensor; 3]) -> (FlexTensor, [FlexTensor; 2]) {
         let [residual, branch, gate] = inputs.map(storage::contiguous);

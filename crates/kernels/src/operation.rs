@@ -18,7 +18,8 @@ pub(crate) trait Operation<const N: usize>: Clone + Debug + Send + 'static {
     /// What the backward pass needs from the forward pass.
     type Saved: Clone + Debug + Send + 'static;
 
-    /// The result alone, for inputs that want no gradient.
+    /// The result alone, for inputs that want no gradient; it may be written over an input that
+    /// nobody else holds (see [`crate::storage::own`]).
     fn plain(&self, inputs: [FlexTensor; N]) -> FlexTensor {
         self.forward(inputs).0
     }
@@ -58,6 +59,13 @@ impl Operand {
         }
     }
 
+    fn into_primitive(self) -> FlexTensor {
+        match self {
+            Operand::Plain(tensor) => tensor,
+            Operand::Recorded(tensor) => tensor.into_primitive(),
+        }
+    }
+
     fn into_recorded(self) -> FloatTensor<Recorded> {
         match self {
             // A constant: a leaf that asks for no gradient.
@@ -72,10 +80,11 @@ pub(crate) fn apply<O: Operation<N>, const N: usize, const D: usize>(
     operation: &O,
     inputs: [Operand; N],
 ) -> Tensor<D> {
-    let primitives = inputs.each_ref().map(Operand::primitive);
     if inputs.iter().all(|input| matches!(input, Operand::Plain(_))) {
+        let primitives = inputs.map(Operand::into_primitive);
         return Tensor::from_primitive::<Flex>(operation.plain(primitives));
     }
+    let primitives = inputs.each_ref().map(Operand::primitive);
     let nodes = inputs.map(|input| input.into_recorded().into_parts().1);
     let output = match Record(operation.clone())
         .prepare::<NoCheckpointing>(nodes)

@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 
 use crate::lanes::copy;
 use crate::operation::{Operand, Operation, apply};
-use crate::rows::write_rows;
+use crate::rows::{update_rows, write_rows};
 use crate::{oracle, storage};
 
 /// Rotates each pair `(2i, 2i + 1)` of the last dim of `x` `[B, T, N, H]` by its token's `i`-th
@@ -24,6 +24,8 @@ pub fn rope(x: Tensor<4>, cosine: Tensor<3>, sine: Tensor<3>) -> Tensor<4> {
     let (Some(values), Some(cosines), Some(sines)) = operands else {
         return oracle::rope(x, cosine, sine);
     };
+    // The last handle of the caller's: the turn may happen in place.
+    drop(x);
     apply(&Rope, [values, cosines, sines])
 }
 
@@ -32,6 +34,22 @@ struct Rope;
 
 impl Operation<3> for Rope {
     type Saved = [FlexTensor; 3];
+
+    fn plain(&self, inputs: [FlexTensor; 3]) -> FlexTensor {
+        let [mut x, cosine, sine] = inputs.map(storage::contiguous);
+        let [_, _, heads, head] = storage::sizes(&x)[..] else { panic!("x has four dims") };
+        let angles = Angles::new([&cosine, &sine], head, Turn::Forward);
+        let Some(values) = storage::own(&mut x) else {
+            return rotated(&x, [&cosine, &sine], Turn::Forward);
+        };
+        update_rows(
+            values,
+            heads * head,
+            #[inline(always)]
+            |row, values| angles.turn(row, values),
+        );
+        x
+    }
 
     fn forward(&self, inputs: [FlexTensor; 3]) -> (FlexTensor, [FlexTensor; 3]) {
         let [x, cosine, sine] = inputs.map(storage::contiguous);
@@ -59,28 +77,50 @@ enum Turn {
     Backward,
 }
 
+/// The angles of all tokens, and which way to turn.
+struct Angles<'a> {
+    cosines: &'a [f32],
+    sines: &'a [f32],
+    half: usize,
+    sign: f32,
+}
+
+impl Angles<'_> {
+    /// The angles of heads of width `head`.
+    fn new([cosine, sine]: [&FlexTensor; 2], head: usize, turn: Turn) -> Angles<'_> {
+        let sign = match turn {
+            Turn::Forward => 1.0,
+            Turn::Backward => -1.0,
+        };
+        let (cosines, sines) = (storage::values(cosine), storage::values(sine));
+        Angles { cosines, sines, half: head / 2, sign }
+    }
+
+    /// Turns all heads of the token `row`. Where the angles are those of one sample, they start anew
+    /// with each.
+    #[inline(always)]
+    fn turn(&self, row: usize, heads: &mut [f32]) {
+        let half = self.half;
+        let first = row % (self.cosines.len() / half.max(1)) * half;
+        let (cosine, sine) = (&self.cosines[first..][..half], &self.sines[first..][..half]);
+        for head in heads.chunks_exact_mut(2 * half) {
+            rotate(head, cosine, sine, self.sign);
+        }
+    }
+}
+
 /// The pairs of `x` turned by their angles.
-fn rotated(x: &FlexTensor, [cosine, sine]: [&FlexTensor; 2], turn: Turn) -> FlexTensor {
-    let [values, cosines, sines] = [x, cosine, sine].map(storage::values);
-    let shape = storage::sizes(x);
-    let (width, half) = (shape[2] * shape[3], shape[3] / 2);
-    let sign = match turn {
-        Turn::Forward => 1.0,
-        Turn::Backward => -1.0,
-    };
-    // Where the angles are those of one sample, they start anew with each.
-    let angles = cosines.len() / half.max(1);
+fn rotated(x: &FlexTensor, angles: [&FlexTensor; 2], turn: Turn) -> FlexTensor {
+    let (values, shape) = (storage::values(x), storage::sizes(x));
+    let width = shape[2] * shape[3];
+    let angles = Angles::new(angles, shape[3], turn);
     let out = write_rows(
         values.len(),
         width,
         #[inline(always)]
         |row, slots| {
             let out = copy(slots, &values[row * width..][..width]);
-            let first = row % angles * half;
-            let (cosine, sine) = (&cosines[first..][..half], &sines[first..][..half]);
-            for head in out.chunks_exact_mut(2 * half) {
-                rotate(head, cosine, sine, sign);
-            }
+            angles.turn(row, out);
             out
         },
     );

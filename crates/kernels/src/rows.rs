@@ -54,6 +54,27 @@ pub(crate) fn write_elements(
     )
 }
 
+/// Changes `values` in rows of `width` where they are; `kernel` changes the row of the given index.
+pub(crate) fn update_rows(
+    values: &mut [f32],
+    width: usize,
+    kernel: impl Fn(usize, &mut [f32]) + Sync,
+) {
+    let step = step(width);
+    let run = |(task, values): (usize, &mut [f32])| {
+        dispatch(
+            (task, values),
+            #[inline(always)]
+            |(task, values)| {
+                for (row, values) in values.chunks_mut(width.max(1)).enumerate() {
+                    kernel(task * step + row, values);
+                }
+            },
+        );
+    };
+    values.par_chunks_mut(step * width.max(1)).enumerate().for_each(run);
+}
+
 /// How `length` values are cut into rows of `width` (the last may be shorter) and the rows into
 /// tasks, which lie one after the other and hold every row.
 pub(crate) struct Cut<'a> {
@@ -122,8 +143,13 @@ impl<A, R, F: Fn(A) -> R> WithSimd for Work<A, F> {
 
 /// Whole rows in tasks of about [`TASK`] elements.
 pub(crate) fn tasks(rows: usize, width: usize) -> Vec<Range<usize>> {
-    let step = (TASK / width.max(1)).max(1);
+    let step = step(width);
     (0..rows).step_by(step).map(|first| first..rows.min(first + step)).collect()
+}
+
+/// How many rows of `width` are one task.
+fn step(width: usize) -> usize {
+    (TASK / width.max(1)).max(1)
 }
 
 /// The slots of every task.

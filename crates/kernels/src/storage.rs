@@ -27,6 +27,15 @@ pub(crate) fn values(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice::<f32>().expect("the tensor is contiguous f32")
 }
 
+/// The elements of a contiguous f32 tensor to be written over; none if anything else sees them.
+pub(crate) fn own(tensor: &mut FlexTensor) -> Option<&mut [f32]> {
+    let (start, end) = tensor.layout().contiguous_offsets()?;
+    match tensor.dtype() {
+        DType::F32 => tensor.try_storage_mut::<f32>().map(|values| &mut values[start..end]),
+        _ => None,
+    }
+}
+
 /// The sizes of a tensor.
 pub(crate) fn sizes(tensor: &FlexTensor) -> Vec<usize> {
     tensor.layout().shape().to_vec()

@@ -11,7 +11,7 @@ use models::vae::kl::{AutoencoderKl, KlConfig};
 use nn::{Result, Store, Weights};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: kernels::Allocator = kernels::Allocator;
 
 const CONFIG: &str = r#"{
     "block_out_channels": [128, 256, 512, 512],

@@ -6,3 +6,4 @@
 pub mod dit;
 pub mod text;
 pub mod vae;
+pub mod vision;

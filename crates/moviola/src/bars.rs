@@ -1,17 +1,25 @@
 //! Progress bars, one per stage.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use engine::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::clock::Clock;
+
 /// Draws a bar per stage on the terminal; draws nothing where there is none.
-#[derive(Default)]
-pub(crate) struct Bars {
+pub(crate) struct Bars<'a> {
     bar: Option<ProgressBar>,
+    clock: &'a Clock,
+    denoising: bool,
+    interrupted: Arc<AtomicBool>,
 }
 
-impl Progress for Bars {
+impl Progress for Bars<'_> {
     fn begin(&mut self, stage: &str, total: usize) {
         self.finish();
+        self.denoising = stage == "denoise";
         let style = "{msg:<8} {bar:32} {pos}/{len}  {elapsed} elapsed, {eta} left";
         let style = ProgressStyle::with_template(style).expect("the template is a constant");
         let bar = ProgressBar::new(total as u64).with_style(style);
@@ -21,18 +29,25 @@ impl Progress for Bars {
     }
 
     fn reach(&mut self, done: usize) {
+        if self.denoising {
+            self.clock.first_step();
+        }
         if let Some(bar) = &self.bar {
             bar.set_position(done as u64);
         }
     }
 
-    /// Nothing is written before the end, so the system's own interruption is safe.
     fn interrupted(&self) -> bool {
-        false
+        self.interrupted.load(Ordering::Relaxed)
     }
 }
 
-impl Bars {
+impl<'a> Bars<'a> {
+    /// Bars of a run that `clock` times and a set flag interrupts.
+    pub(crate) fn new(clock: &'a Clock, interrupted: Arc<AtomicBool>) -> Bars<'a> {
+        Bars { bar: None, clock, denoising: false, interrupted }
+    }
+
     /// Leaves the last bar standing.
     pub(crate) fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {

@@ -5,6 +5,9 @@ use burn::tensor::Device;
 use burn::tensor::DeviceKind;
 use engine::{Error, Result};
 
+/// The cargo features, each of which is a kind of device.
+const FEATURES: [&str; 5] = ["cuda", "rocm", "metal", "vulkan", "webgpu"];
+
 /// The device a user means.
 ///
 /// # Errors
@@ -25,6 +28,9 @@ pub(crate) fn parse(name: &str) -> Result<Device> {
         "cuda" => Ok(Device::cuda(index)),
         #[cfg(feature = "rocm")]
         "rocm" => Ok(Device::rocm(index)),
+        "metal" | "vulkan" | "webgpu" if index != 0 => Err(Error::Request(format!(
+            "--device {name}: {kind} chooses its device itself; leave the number out"
+        ))),
         #[cfg(feature = "metal")]
         "metal" => Ok(Device::metal(DeviceKind::DefaultDevice)),
         #[cfg(feature = "vulkan")]
@@ -32,7 +38,7 @@ pub(crate) fn parse(name: &str) -> Result<Device> {
         // Natively this is wgpu; the backend that is named so serves browsers only.
         #[cfg(feature = "webgpu")]
         "webgpu" => Ok(Device::wgpu(DeviceKind::DefaultDevice)),
-        "cuda" | "rocm" | "metal" | "vulkan" | "webgpu" => Err(Error::Request(format!(
+        _ if FEATURES.contains(&kind) => Err(Error::Request(format!(
             "--device {name}: this binary was built without it; build with `--features {kind}`"
         ))),
         _ => Err(Error::Request(format!(

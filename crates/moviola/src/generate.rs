@@ -4,13 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use engine::{Answer, CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Sizing};
+use data::media::{Format, FrameRate};
+use engine::lora::LoraSource;
+use engine::{CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Setup, Sizing};
 use nn::Precision;
 
 use crate::bars::Bars;
-use crate::{device, output};
+use crate::clock::Clock;
+use crate::output::{self, Output};
+use crate::{device, signals};
 
-/// Make pictures from captions.
+/// Make clips and pictures from captions and pictures.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -26,18 +30,31 @@ pub(crate) struct Arguments {
     /// What not to make
     #[arg(long, value_name = "TEXT", default_value = "")]
     negative: String,
-    /// Denoising steps
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    steps: usize,
-    /// Guidance scale; at 1 and below the negative prompt plays no part
-    #[arg(long, value_name = "G", default_value_t = 4.5)]
-    guidance: f64,
+    /// Denoising steps [default: 20 for PixArt, 50 for Wan]
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
+    /// Guidance scale; at 1 and below the negative prompt plays no part [default: 4.5 for PixArt, 5
+    /// for Wan]
+    #[arg(long, value_name = "G")]
+    guidance: Option<f64>,
+    /// Guidance scale of the second expert, for models that have two [default: the first one's]
+    #[arg(long = "guidance-2", value_name = "G")]
+    second_guidance: Option<f64>,
     /// Height in pixels [default: the model's]
     #[arg(long, value_name = "H")]
     height: Option<usize>,
     /// Width in pixels [default: the model's]
     #[arg(long, value_name = "W")]
     width: Option<usize>,
+    /// Frames of a clip [default: the model's]
+    #[arg(long, value_name = "N")]
+    frames: Option<usize>,
+    /// The picture a clip begins with, for models that take one
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+    /// The picture a clip ends with, for models that take one
+    #[arg(long, value_name = "FILE", requires = "image")]
+    last_image: Option<PathBuf>,
     /// Seed of all noise
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
@@ -47,6 +64,12 @@ pub(crate) struct Arguments {
     /// f32: weights as they are stored; bf16: half the bytes. Sums are f32 in both
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
+    /// A low-rank adapter and how strongly it applies; repeat it for several
+    #[arg(long, value_name = "FILE[:SCALE]")]
+    lora: Vec<LoraSource>,
+    /// The same for the second expert, for models that have two
+    #[arg(long = "lora-2", value_name = "FILE[:SCALE]")]
+    second_lora: Vec<LoraSource>,
     /// Where to compute
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -66,7 +89,7 @@ pub(crate) struct Arguments {
     /// `..._attention_mask`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompts"])]
     prompt_embeds: Option<PathBuf>,
-    /// Text tokens at the most [default: 120]
+    /// Text tokens at the most [default: 120 for PixArt, 512 for Wan]
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
     /// Noise that DDIM puts back, 0 to 1
@@ -81,15 +104,26 @@ pub(crate) struct Arguments {
     /// Decode in overlapping tiles: less memory, slightly different pixels
     #[arg(long)]
     tile_vae: bool,
-    /// Where the picture goes; several are numbered
-    #[arg(long, value_name = "FILE.png")]
+    /// Frames per second of a clip [default: the model's]
+    #[arg(long, value_name = "N")]
+    fps: Option<f64>,
+    /// Where it goes; several are numbered. The extension says as what: .mp4, .gif, .png (a contact
+    /// sheet of a clip), .safetensors, or a folder of frames if there is none
+    #[arg(long, value_name = "PATH")]
     output: PathBuf,
 }
 
 const EXAMPLES: &str = "Examples:
   moviola generate --model goldens/pixart-tiny --prompt 'a red fox in the snow' --output fox.png
+  moviola generate --model Wan-AI/Wan2.1-T2V-1.3B-Diffusers --prompt 'a cat walks on grass' \\
+      --frames 33 --dtype bf16 --output cat.mp4
+  moviola generate --model Wan-AI/Wan2.2-TI2V-5B-Diffusers --prompt 'waves roll in' \\
+      --image shore.jpg --dtype bf16 --output shore.mp4
   moviola generate --model PixArt-alpha/PixArt-XL-2-512x512 --prompt 'a lighthouse' --steps 14 \\
       --dtype bf16 --seed 7 --count 4 --output lighthouse.png";
+
+/// More threads than any machine has cores.
+const MOST_THREADS: usize = 4096;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Dtype {
@@ -101,20 +135,19 @@ enum Dtype {
 ///
 /// # Errors
 /// Something is wrong with the request, the model or the output; nothing was written then.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Result<()> {
     let device = device::parse(&arguments.device)?;
     let request = arguments.request()?;
-    let pictures = match &request.prompt_embeds {
-        // How many there are is in the file; the numbered form is checked alike.
-        Some(_) => request.count,
-        None => request.prompts.len() * request.count,
-    };
-    output::Output::new(&arguments.output, pictures)?;
+    Format::of(&arguments.output)?;
     if let Some(path) = &arguments.save_latents {
         output::writable(path)?;
     }
+    output::writable_beside(&arguments.output)?;
     let threads = match arguments.threads {
-        Some(0) => return Err(Error::Request("--threads is 0; give 1 or more".to_owned())),
+        Some(threads) if !(1..=MOST_THREADS).contains(&threads) => {
+            let reason = format!("--threads is {threads}; choose 1 to {MOST_THREADS}");
+            return Err(Error::Request(reason));
+        }
         Some(threads) => threads,
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
@@ -129,11 +162,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let residency = if arguments.offload { Residency::OneAtATime } else { Residency::Kept };
     let model = engine::locate(&arguments.model)?;
-    let mut pipeline = Pipeline::open(&model, precision, residency, &device)?;
-    let mut bars = Bars::default();
-    let answer = pipeline.run(&request, &mut bars)?;
+    let (loras, second_loras) = (arguments.lora.clone(), arguments.second_lora.clone());
+    let setup = Setup { precision, residency, device, loras, second_loras };
+    let mut pipeline = Pipeline::open(&model, &setup)?;
+    let rate = FrameRate::from_number(arguments.fps.unwrap_or(pipeline.frame_rate()))?;
+    let record = |sample, size| arguments.record(&request, sample, size, clock);
+    let latents = arguments.save_latents.as_deref();
+    let mut output = Output::new(&arguments.output, latents, rate, &record);
+    let mut bars = Bars::new(clock, signals::watch()?);
+    let answer = pipeline.run(&request, &mut bars, &mut output)?;
     bars.finish();
-    arguments.write(&request, answer)
+    output.finish()?;
+    match &arguments.save_latents {
+        Some(path) => output::write(path, &answer.latents.file()?),
+        None => Ok(()),
+    }
 }
 
 impl Arguments {
@@ -152,8 +195,12 @@ impl Arguments {
             negative: self.negative.clone(),
             steps: self.steps,
             guidance: self.guidance,
+            second_guidance: self.second_guidance,
             height: self.height,
             width: self.width,
+            frames: self.frames,
+            image: self.image.clone(),
+            last_image: self.last_image.clone(),
             seed: self.seed,
             count: self.count,
             max_tokens: self.max_tokens,
@@ -170,47 +217,40 @@ impl Arguments {
         })
     }
 
-    #[expect(
-        clippy::print_stdout,
-        reason = "where the pictures are is what the user wants to know"
-    )]
-    fn write(&self, request: &Request, answer: Answer) -> Result<()> {
-        let output = output::Output::new(&self.output, answer.pictures.len())?;
-        if let Some(path) = &self.save_latents {
-            output::write(path, &engine::one_tensor_file("latents", answer.latents)?)?;
-        }
-        for (index, picture) in answer.pictures.iter().enumerate() {
-            let path = output.picture(index);
-            output::write(&path, &picture.png()?)?;
-            let record = self.record(request, index, picture.size());
-            let text = serde_json::to_string_pretty(&record).expect("a record is plain JSON");
-            output::write(&path.with_extension("json"), text.as_bytes())?;
-            println!("{}", path.display());
-        }
-        Ok(())
-    }
-
-    /// Everything needed to make picture `index` again.
+    /// Everything needed to make sample `index` again, and how long it took.
     fn record(
         &self,
         request: &Request,
         index: usize,
-        [height, width]: [usize; 2],
+        [frames, height, width]: [usize; 3],
+        clock: &Clock,
     ) -> serde_json::Value {
+        // A path may hold what JSON cannot.
+        let text = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let loras = |given: &[LoraSource]| -> Vec<String> {
+            given.iter().map(|lora| format!("{}:{}", lora.path.display(), lora.scale)).collect()
+        };
         serde_json::json!({
             "moviola": env!("CARGO_PKG_VERSION"),
             "command": "generate",
             "model": self.model,
             "prompt": request.prompts.get(index / request.count),
             "negative": request.negative,
-            "prompt_embeds": request.prompt_embeds,
+            "prompt_embeds": text(&request.prompt_embeds),
             "steps": request.steps,
             "guidance": request.guidance,
+            "guidance_2": request.second_guidance,
+            "frames": frames,
             "height": height,
             "width": width,
+            "fps": self.fps,
+            "image": text(&request.image),
+            "last_image": text(&request.last_image),
             "seed": request.seed,
             "sample": index,
-            "noise": request.noise,
+            "noise": text(&request.noise),
+            "lora": loras(&self.lora),
+            "lora_2": loras(&self.second_lora),
             "dtype": format!("{:?}", self.dtype).to_lowercase(),
             "device": self.device,
             "max_tokens": request.max_tokens,
@@ -218,6 +258,8 @@ impl Arguments {
             "resolution_binning": self.resolution_binning,
             "clean_caption": self.clean_caption,
             "tile_vae": self.tile_vae,
+            "seconds": clock.seconds(),
+            "seconds_to_first_step": clock.seconds_to_first_step(),
         })
     }
 }
@@ -229,5 +271,7 @@ fn lines(path: &Path) -> Result<Vec<String>> {
         path: path.to_owned(),
         source,
     })?;
+    // Some editors begin a file with a mark that is no part of its text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }

@@ -1,18 +1,24 @@
 //! The command: arguments, signals, progress bars and exit codes. Everything else lives below.
 
 mod bars;
+mod clock;
 mod device;
 mod generate;
 mod output;
+mod signals;
 
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
+
+use clock::Clock;
+use signals::INTERRUPTED;
 
 use clap::{Parser, Subcommand};
 
-/// Large tensors come and go all the time; the system's allocator would fault in every page anew.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: kernels::Allocator = kernels::Allocator;
 
 /// Trains, distils and serves video diffusion transformers.
 #[derive(Parser)]
@@ -24,7 +30,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make pictures from captions.
+    /// Make clips and pictures from captions and pictures.
     Generate(Box<generate::Arguments>),
     /// Tell what a safetensors file, a diffusers folder or a config is.
     #[command(
@@ -37,21 +43,32 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let clock = Clock::new(Instant::now());
+    kernels::keep_freed_pages();
     let result = match Arguments::parse().command {
-        Command::Generate(arguments) => generate::run(&arguments),
+        Command::Generate(arguments) => generate::run(&arguments, &clock),
         Command::Inspect { path } => inspect(&path),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("error: {err}");
-            ExitCode::from(2)
+            ExitCode::from(if matches!(err, engine::Error::Interrupted) { INTERRUPTED } else { 2 })
         }
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the report is what was asked for")]
 fn inspect(path: &std::path::Path) -> engine::Result<()> {
-    print!("{}", engine::inspect(path)?);
-    Ok(())
+    say(format_args!("{}", engine::inspect(path)?))
+}
+
+/// Prints what was asked for. A reader that has seen enough (`moviola … | head`) is no error.
+fn say(text: std::fmt::Arguments<'_>) -> engine::Result<()> {
+    let mut output = std::io::stdout();
+    match output.write_fmt(text).and_then(|()| output.flush()) {
+        Err(source) if source.kind() != ErrorKind::BrokenPipe => {
+            Err(engine::Error::File { verb: "write", path: "the standard output".into(), source })
+        }
+        _ => Ok(()),
+    }
 }

@@ -1,39 +1,115 @@
-//! Files that appear whole or not at all.
+//! What a run writes: clips as they are decoded, a record beside each, and latents.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine::{Error, Result};
+use data::media::{ClipWriter, Format, Frame, FrameRate};
+use engine::{Error, Frames, Result};
+use serde_json::Value;
 
-/// Where a run's files go, found writable before any work starts.
-pub(crate) struct Output {
+/// The clips or pictures of a run. Each appears with its record when its last frame is in.
+pub(crate) struct Output<'a> {
     path: PathBuf,
-    pictures: usize,
+    /// Where the latents go, which no clip may overwrite.
+    latents: Option<&'a Path>,
+    rate: FrameRate,
+    /// Everything needed to make sample `index` of size `[frames, height, width]` again.
+    record: &'a dyn Fn(usize, [usize; 3]) -> Value,
+    samples: usize,
+    current: Option<Current>,
 }
 
-impl Output {
-    /// Checks the extension and that the folder exists and can be written to.
-    ///
-    /// # Errors
-    /// One of these does not hold.
-    pub(crate) fn new(path: &Path, pictures: usize) -> Result<Output> {
-        if path.extension().is_none_or(|extension| extension != "png") {
-            return Err(Error::Request(format!(
-                "--output {}: a picture is written as .png; give a name that ends in it",
-                path.display()
-            )));
-        }
-        writable(path)?;
-        Ok(Output { path: path.to_owned(), pictures })
+struct Current {
+    sample: usize,
+    path: PathBuf,
+    writer: ClipWriter,
+    size: (usize, usize),
+}
+
+impl<'a> Output<'a> {
+    /// Clips at `path`, which play at `rate`.
+    pub(crate) fn new(
+        path: &Path,
+        latents: Option<&'a Path>,
+        rate: FrameRate,
+        record: &'a dyn Fn(usize, [usize; 3]) -> Value,
+    ) -> Output<'a> {
+        Output { path: path.to_owned(), latents, rate, record, samples: 1, current: None }
     }
 
-    /// The path of picture `index`: the path as given, or numbered where there are several.
-    pub(crate) fn picture(&self, index: usize) -> PathBuf {
-        if self.pictures == 1 {
+    /// The path of a sample: the path as given, or numbered where there are several.
+    fn sample_path(&self, sample: usize) -> PathBuf {
+        if self.samples == 1 {
             return self.path.clone();
         }
-        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
-        self.path.with_file_name(format!("{stem}-{index:03}.png"))
+        let mut name = self.path.file_stem().unwrap_or_default().to_owned();
+        name.push(format!("-{sample:03}"));
+        if let Some(extension) = self.path.extension() {
+            name.push(".");
+            name.push(extension);
+        }
+        self.path.with_file_name(name)
+    }
+
+    /// Checks that nothing stands where a clip, its record or the latents go.
+    fn check(&self) -> Result<()> {
+        for sample in 0..self.samples {
+            let path = self.sample_path(sample);
+            let record = path.with_extension("json");
+            if Format::of(&path)? != Format::Folder {
+                no_folder(&path)?;
+            }
+            no_folder(&record)?;
+            let clash =
+                |latents: &&Path| [&path, &record].iter().any(|file| same_place(file, latents));
+            if let Some(latents) = self.latents.filter(clash) {
+                return Err(Error::Request(format!(
+                    "--save-latents {} would be overwritten by a sample; give another name",
+                    latents.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, sample: usize) -> Result<Current> {
+        let path = self.sample_path(sample);
+        let writer = ClipWriter::create(&path, self.rate)?;
+        Ok(Current { sample, path, writer, size: (0, 0) })
+    }
+
+    /// Lets the last clip appear.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        let Some(current) = self.current.take() else { return Ok(()) };
+        let (height, width) = current.size;
+        let record = (self.record)(current.sample, [current.writer.frames(), height, width]);
+        current.writer.finish()?;
+        let text = serde_json::to_string_pretty(&record).expect("a record is plain JSON");
+        write(&current.path.with_extension("json"), text.as_bytes())?;
+        crate::say(format_args!("{}\n", current.path.display()))
+    }
+}
+
+impl Frames for Output<'_> {
+    fn begin(&mut self, samples: usize, _: usize) -> Result<()> {
+        self.samples = samples;
+        self.check()?;
+        self.current = Some(self.open(0)?);
+        Ok(())
+    }
+
+    fn frame(&mut self, sample: usize, frame: Frame) -> Result<()> {
+        if self.current.as_ref().is_none_or(|current| current.sample != sample) {
+            self.finish()?;
+            self.current = Some(self.open(sample)?);
+        }
+        let current = self.current.as_mut().expect("it was opened just now");
+        current.size = frame.size();
+        Ok(current.writer.push(&frame)?)
     }
 }
 
@@ -42,13 +118,39 @@ impl Output {
 /// # Errors
 /// Its folder is missing or not writable, or the path is a folder.
 pub(crate) fn writable(path: &Path) -> Result<()> {
+    no_folder(path)?;
+    writable_beside(path)
+}
+
+/// Checks that a file can be made in the folder of `path`, without leaving one.
+///
+/// # Errors
+/// The folder is missing or not writable, or the path names no file.
+pub(crate) fn writable_beside(path: &Path) -> Result<()> {
     let refuse = |source| Error::File { verb: "write", path: path.to_owned(), source };
-    if path.is_dir() {
-        return Err(refuse(std::io::ErrorKind::IsADirectory.into()));
+    if path.file_name().is_none() {
+        return Err(refuse(std::io::ErrorKind::InvalidFilename.into()));
     }
     let aside = aside(path);
     fs::write(&aside, []).map_err(refuse)?;
     fs::remove_file(&aside).map_err(refuse)
+}
+
+fn no_folder(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        let source = std::io::ErrorKind::IsADirectory.into();
+        return Err(Error::File { verb: "write", path: path.to_owned(), source });
+    }
+    Ok(())
+}
+
+/// Whether two paths to write to name one file. Their folders exist.
+fn same_place(left: &Path, right: &Path) -> bool {
+    let folder = |path: &Path| {
+        let parent = path.parent().filter(|parent| *parent != OsStr::new(""));
+        fs::canonicalize(parent.unwrap_or(Path::new("."))).ok()
+    };
+    left.file_name() == right.file_name() && folder(left) == folder(right)
 }
 
 /// Writes beside the target and renames, so that no one ever sees half a file.

@@ -1,5 +1,7 @@
 //! Sinusoidal embeddings of timesteps and of positions.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// Timesteps `[B, K]` to `[B, K, width]`: cosines first, then sines, periods up to 10,000.
@@ -47,26 +49,62 @@ pub fn position_embedding(positions: &Tensor<4>, axes: &[usize], width: usize) -
     Tensor::from_data(data, &positions.device().inner())
 }
 
-/// Positions `[batch, 2, rows * columns, 2]` of a grid of patches: axis 0 counts rows and axis 1
-/// columns, in units of `scale`.
-pub fn grid_positions(
-    [rows, columns]: [usize; 2],
-    scale: [f64; 2],
+/// Cosines and sines for `kernels::rope`, `[B, T, P]` each, or `[1, T, P]` where all samples have the
+/// same positions `[B, axes, T, 2]`.
+///
+/// Axis `i` turns the next `pairs[i]` pairs of a head by where the token begins, at frequencies that
+/// fall from 1 towards 1/10,000; `P` is the sum of `pairs`. Angles are f64 until they are turned.
+pub fn rope_angles(positions: &Tensor<4>, pairs: &[usize]) -> [Tensor<3>; 2] {
+    let [batch, axes, tokens, _] = positions.dims();
+    let starts = host(positions.clone().slice([0..batch, 0..axes, 0..tokens, 0..1]));
+    let mut samples = starts.chunks(axes * tokens);
+    let alike = samples.next().is_none_or(|first| samples.all(|sample| sample == first));
+    let shape = [if alike { batch.min(1) } else { batch }, tokens, pairs.iter().sum()];
+    let elements = shape.iter().product();
+    let (mut cosines, mut sines) = (Vec::with_capacity(elements), Vec::with_capacity(elements));
+    // A grid has few distinct coordinates: one turn serves many tokens.
+    let mut known = vec![BTreeMap::new(); pairs.len()];
+    for row in 0..shape[0] * tokens {
+        let (sample, token) = (row / tokens, row % tokens);
+        for (axis, (known, &pairs)) in known.iter_mut().zip(pairs).enumerate() {
+            let start = starts[(sample * axes + axis) * tokens + token];
+            let (cosine, sine) =
+                known.entry(start.to_bits()).or_insert_with(|| turns(start, pairs));
+            cosines.extend_from_slice(cosine);
+            sines.extend_from_slice(sine);
+        }
+    }
+    let device = positions.device().inner();
+    [cosines, sines].map(|values| Tensor::from_data(TensorData::new(values, shape), &device))
+}
+
+/// The cosines and sines of one position on one axis.
+fn turns(position: f32, pairs: usize) -> (Vec<f32>, Vec<f32>) {
+    let angle =
+        |pair: usize| f64::from(position) * (1.0 / 10_000.0_f64.powf(pair as f64 / pairs as f64));
+    let angles = || (0..pairs).map(angle);
+    (angles().map(|x| x.cos() as f32).collect(), angles().map(|x| x.sin() as f32).collect())
+}
+
+/// Positions `[batch, A, T, 2]` of a grid of patches, one axis for each of its sides in the order
+/// given, in units of `scale`; the tokens go through the last side first.
+pub fn grid_positions<const A: usize>(
+    grid: [usize; A],
+    scale: [f64; A],
     batch: usize,
     device: &Device,
 ) -> Tensor<4> {
-    let tokens = rows * columns;
-    let mut values = Vec::with_capacity(4 * tokens);
-    for token in 0..tokens {
-        let row = token / columns;
-        values.extend([row as f64 * scale[0], (row + 1) as f64 * scale[0]].map(|x| x as f32));
+    let tokens = grid.iter().product();
+    let mut values = Vec::with_capacity(2 * A * tokens);
+    for axis in 0..A {
+        let stride = grid[axis + 1..].iter().product::<usize>();
+        for token in 0..tokens {
+            let place = token / stride % grid[axis];
+            values.extend([place, place + 1].map(|at| (at as f64 * scale[axis]) as f32));
+        }
     }
-    for token in 0..tokens {
-        let column = token % columns;
-        values.extend([column as f64 * scale[1], (column + 1) as f64 * scale[1]].map(|x| x as f32));
-    }
-    let positions = Tensor::<4>::from_data(TensorData::new(values, [1, 2, tokens, 2]), device);
-    positions.expand([batch, 2, tokens, 2])
+    let positions = Tensor::<4>::from_data(TensorData::new(values, [1, A, tokens, 2]), device);
+    positions.expand([batch, A, tokens, 2])
 }
 
 /// The values of a tensor on the host, as f32.

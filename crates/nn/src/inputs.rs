@@ -47,13 +47,22 @@ impl Levels {
     }
 }
 
-/// Embedded text (or other tokens to look at).
+/// Embedded text, and pictures for families that look at them.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// `[B, L, D]`.
+    /// The text, `[B, L, D]`.
     pub tokens: Tensor<3>,
     /// `[B, L]`, 1 where a token counts and 0 where it is padding.
     pub mask: Option<Tensor<2>>,
+    /// An image encoder's tokens `[B, L', D']`, those of several pictures one after the other.
+    pub image: Option<Tensor<3>>,
+}
+
+impl Context {
+    /// Text `[B, L, D]` alone, with its mask `[B, L]`.
+    pub fn text(tokens: Tensor<3>, mask: Option<Tensor<2>>) -> Context {
+        Context { tokens, mask, image: None }
+    }
 }
 
 /// The size of the whole picture in pixels and its proportion.

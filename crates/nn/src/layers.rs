@@ -1,7 +1,7 @@
 //! Parametrised layers, as handles on their tensors.
 
 use burn::tensor::{DType, Int, Tensor};
-use kernels::{Activation, Convolution, Modulation};
+use kernels::{Activation, CausalFrames, Convolution, Modulation};
 
 /// A linear layer; what is behind it may be dense, sharded or adapted.
 pub struct Linear(Box<dyn Project>);
@@ -63,6 +63,34 @@ impl Convolution2d {
     pub fn apply(&self, x: Tensor<4>, convolution: &Convolution) -> Tensor<4> {
         let bias = Some(self.bias.clone());
         kernels::conv2d(x, self.weight.clone(), bias, convolution, Activation::Identity)
+    }
+
+    /// The same for frames `[H, W, inputs]`, each a tensor of its own.
+    pub fn apply_frames(&self, frames: &[Tensor<3>], convolution: &Convolution) -> Vec<Tensor<3>> {
+        let bias = Some(self.bias.clone());
+        kernels::frames_conv2d(frames, self.weight.clone(), bias, convolution)
+    }
+}
+
+/// A causal convolution over channels-last frames.
+pub struct Convolution3d {
+    /// `[outputs, inputs, kt, kh, kw]`.
+    pub weight: Tensor<5>,
+    /// `[outputs]`.
+    pub bias: Tensor<1>,
+}
+
+impl Convolution3d {
+    /// Frames `[H, W, inputs]` to frames `[H, W, outputs]`, one for each whole `time_stride`, with
+    /// the frame of `residual` in its place added if there are any.
+    pub fn apply(
+        &self,
+        frames: CausalFrames<'_>,
+        time_stride: usize,
+        residual: Option<&[Tensor<3>]>,
+    ) -> Vec<Tensor<3>> {
+        let bias = Some(self.bias.clone());
+        kernels::causal_conv3d(frames, self.weight.clone(), bias, time_stride, residual)
     }
 }
 

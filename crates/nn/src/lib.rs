@@ -11,6 +11,7 @@ mod error;
 mod fold;
 mod inputs;
 mod layers;
+mod lora;
 mod patch;
 mod store;
 mod weights;
@@ -19,11 +20,12 @@ pub use attention::{Attention, Plain, Qkv, Reach, Site};
 pub use backward::{
     Backward, Loss, Recording, Trainable, backward, backward_keeping, backward_whole,
 };
-pub use embedding::{grid_positions, position_embedding, timestep_embedding};
+pub use embedding::{grid_positions, position_embedding, rope_angles, timestep_embedding};
 pub use error::{Error, Result, most_similar};
 pub use fold::{Bag, Dit, forward, run_blocks};
 pub use inputs::{Context, Frame, Inputs, Levels, Modality, Prediction};
-pub use layers::{Convolution2d, Embedding, LayerNorm, Linear, Project, RmsNorm};
+pub use layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, Project, RmsNorm};
+pub use lora::{Adapted, Adapters, Change, LowRank, Merge, Patch};
 pub use patch::{patchify, unpatchify};
 pub use store::{Parameter, Precision, Store};
 pub use weights::{Bias, Provider, Weights};

@@ -71,6 +71,20 @@ impl Store {
     /// # Errors
     /// A file that cannot be read or is damaged, a name that occurs twice, a type we do not know.
     pub fn open(paths: &[PathBuf], precision: Precision, device: &Device) -> Result<Store> {
+        Store::open_keeping(paths, precision, &[], device)
+    }
+
+    /// The same, but the matrices of modules called one of `kept`, at any depth, stay in their
+    /// stored type: what a family says its reference never rounds.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_keeping(
+        paths: &[PathBuf],
+        precision: Precision,
+        kept: &[&str],
+        device: &Device,
+    ) -> Result<Store> {
         let origin = match paths {
             [path] => path.display().to_string(),
             [first, ..] => first.parent().unwrap_or(Path::new("")).display().to_string(),
@@ -78,12 +92,12 @@ impl Store {
         };
         let mut store = Store::new(origin);
         for path in paths {
-            store.map(path, precision, device)?;
+            store.map(path, (precision, kept), device)?;
         }
         Ok(store)
     }
 
-    fn map(&mut self, path: &Path, precision: Precision, device: &Device) -> Result<()> {
+    fn map(&mut self, path: &Path, held: (Precision, &[&str]), device: &Device) -> Result<()> {
         let corrupt = |reason: String| Error::Corrupt { path: path.to_owned(), reason };
         let file = kernels::map_file(path)
             .map_err(|source| Error::Read { path: path.to_owned(), source })?;
@@ -96,7 +110,7 @@ impl Store {
             })?;
             let shape = view.shape().to_vec();
             let values = mapped(file.slice_ref(view.data()), dtype, device);
-            let values = hold(values, name, &shape, precision);
+            let values = hold(values, name, &shape, held);
             if self.parameters.insert(name.to_owned(), Parameter { values, shape }).is_some() {
                 return Err(corrupt(format!("tensor `{name}` occurs in another file too")));
             }
@@ -167,11 +181,18 @@ fn mapped(bytes: bytes::Bytes, dtype: DType, device: &Device) -> Tensor<1> {
     Tensor::from_data(TensorData::from_bytes(bytes, [elements], dtype), (device, dtype))
 }
 
-/// Matrices and convolution kernels in the asked precision, everything else as it is.
-fn hold(values: Tensor<1>, name: &str, shape: &[usize], precision: Precision) -> Tensor<1> {
+/// Matrices and convolution kernels in the asked precision, everything else and modules that are
+/// kept as they are.
+fn hold(
+    values: Tensor<1>,
+    name: &str,
+    shape: &[usize],
+    (precision, kept): (Precision, &[&str]),
+) -> Tensor<1> {
     let matrix = shape.len() >= 2 && name.ends_with(".weight");
+    let rounded = matrix && !name.split('.').any(|module| kept.contains(&module));
     match precision {
-        Precision::Bf16 if matrix && values.dtype() != DType::BF16 => values.cast(DType::BF16),
+        Precision::Bf16 if rounded && values.dtype() != DType::BF16 => values.cast(DType::BF16),
         _ => values,
     }
 }

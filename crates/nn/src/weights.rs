@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use burn::tensor::{DType, Tensor};
 
 use crate::error::{Error, Result, most_similar};
-use crate::layers::{Convolution2d, Embedding, LayerNorm, Linear, RmsNorm};
+use crate::layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, RmsNorm};
 use crate::store::{Parameter, Store};
 
 /// Where parameters come from. This is what a layout or a training method implements.
@@ -129,11 +129,23 @@ impl<'a> Weights<'a> {
     /// A parameter is missing or misshapen.
     pub fn patch_projection(&self, name: &str, shape: &[usize]) -> Result<Linear> {
         let name = self.name(name);
-        let outputs = shape[0];
+        let bias = self.provider.values(&format!("{name}.bias"), &shape[..1])?;
+        Ok(Linear::dense(self.patch_matrix(&name, shape)?, Some(bias)))
+    }
+
+    /// [`Weights::patch_projection`] that adds nothing.
+    ///
+    /// # Errors
+    /// The parameter is missing or misshapen.
+    pub fn patch_projection_without_bias(&self, name: &str, shape: &[usize]) -> Result<Linear> {
+        Ok(Linear::dense(self.patch_matrix(&self.name(name), shape)?, None))
+    }
+
+    /// A kernel `[outputs, ..]` as a matrix `[outputs, inputs]`.
+    fn patch_matrix(&self, name: &str, shape: &[usize]) -> Result<Tensor<2>> {
         let inputs = shape[1..].iter().product();
         let weight = self.provider.values(&format!("{name}.weight"), shape)?;
-        let bias = self.provider.values(&format!("{name}.bias"), &[outputs])?;
-        Ok(Linear::dense(weight.reshape([outputs, inputs]), Some(bias)))
+        Ok(weight.reshape([shape[0], inputs]))
     }
 
     /// A 2-D convolution `[outputs, inputs, kernel, kernel]` with bias.
@@ -149,6 +161,22 @@ impl<'a> Weights<'a> {
         let at = self.at(name);
         let weight = at.stored("weight", [outputs, inputs, kernel, kernel])?;
         Ok(Convolution2d { weight, bias: at.table("bias", [outputs])? })
+    }
+
+    /// A causal convolution `[outputs, inputs, ..kernel]` with bias; the kernel is time, height and
+    /// width.
+    ///
+    /// # Errors
+    /// A parameter is missing or misshapen.
+    pub fn convolution3d(
+        &self,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        [time, tall, wide]: [usize; 3],
+    ) -> Result<Convolution3d> {
+        let at = self.at(name);
+        let weight = at.stored("weight", [outputs, inputs, time, tall, wide])?;
+        Ok(Convolution3d { weight, bias: at.table("bias", [outputs])? })
     }
 
     /// Layer norm with weight and bias.

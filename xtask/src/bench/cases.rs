@@ -19,6 +19,7 @@ pub(super) fn all() -> Vec<Case> {
     let linear = matmul(2048, 1536, 8960);
     let attention = attention_flops(12 * 128, 2048, 2048);
     let pixart = pixart_flops(4, 2, 1024, 120);
+    let wan = wan_flops(2, 1950, 512);
     vec![
         case("linear_2048x1536x8960_f32", Some(linear), None),
         case("linear_2048x1536x8960_bf16", Some(linear), None),
@@ -31,7 +32,11 @@ pub(super) fn all() -> Vec<Case> {
         case("conv2d_3x3_128_256", Some(convolution(256, 3, 128, 128)), None),
         case("pixart_xl_4_layers_b2_1024_f32", Some(pixart), Some(1.05)),
         case("pixart_xl_4_layers_b2_1024_bf16", Some(pixart), None),
+        case("wan_1_3b_2_layers_1950_f32", Some(wan), Some(1.05)),
+        case("wan_1_3b_2_layers_1950_bf16", Some(wan), Some(1.05)),
         case("vae_decode_512", Some(vae_decode_flops(64)), Some(1.0)),
+        case("wan_vae_decode_9_frames", Some(wan_vae_decode_flops(16, 3)), Some(1.2)),
+        case("wan_vae_decode_17_frames", Some(wan_vae_decode_flops(16, 5)), Some(1.2)),
     ]
 }
 
@@ -68,6 +73,21 @@ fn pixart_flops(layers: usize, batch: usize, tokens: usize, caption: usize) -> f
     batch as f64 * (layers as f64 * block + embed + timestep + head)
 }
 
+/// The Wan-1.3B transformer of width 1536 with `layers` blocks, one sample.
+fn wan_flops(layers: usize, tokens: usize, text: usize) -> f64 {
+    let (width, feed) = (1536, 8960);
+    let self_attention =
+        4.0 * matmul(tokens, width, width) + attention_flops(width, tokens, tokens);
+    let cross_attention = 2.0 * matmul(tokens, width, width)
+        + 2.0 * matmul(text, width, width)
+        + attention_flops(width, tokens, text);
+    let block = self_attention + cross_attention + 2.0 * matmul(tokens, width, feed);
+    let embed =
+        matmul(tokens, 2 * 2 * 16, width) + matmul(text, 4096, width) + matmul(text, width, width);
+    let timestep = matmul(1, 256, width) + matmul(1, width, width) + matmul(1, width, 6 * width);
+    layers as f64 * block + embed + timestep + matmul(tokens, width, 2 * 2 * 16)
+}
+
 /// The decoder of Stable Diffusion's autoencoder, from latents of `side` × `side`.
 fn vae_decode_flops(side: usize) -> f64 {
     let residual = |side, input, output| {
@@ -91,6 +111,39 @@ fn vae_decode_flops(side: usize) -> f64 {
     total + convolution(side, 3, 128, 3)
 }
 
+/// The decoder of Wan 2.1's autoencoder, from `latents` latent frames of `side` × `side`. Counted
+/// are the products of the plain sums, also those with frames of zeros before the first; a decoder
+/// may find shorter ways.
+fn wan_vae_decode_flops(side: usize, latents: usize) -> f64 {
+    let causal = |frames: usize, side: usize, input: usize, output: usize| {
+        matmul(frames * side * side, 27 * input, output)
+    };
+    let residual = |frames: usize, side: usize, input: usize, output: usize| {
+        let pixels = frames * side * side;
+        let shortcut = if input == output { 0.0 } else { matmul(pixels, input, output) };
+        causal(frames, side, input, output) + causal(frames, side, output, output) + shortcut
+    };
+    let tokens = side * side;
+    let attention = matmul(tokens, 384, 4 * 384) + attention_flops(384, tokens, tokens);
+    let middle = 2.0 * residual(latents, side, 384, 384) + latents as f64 * attention;
+    let mut total = matmul(latents * tokens, 16, 16) + causal(latents, side, 16, 384) + middle;
+    let (mut side, mut frames, mut input) = (side, latents, 384);
+    for (level, output) in [384, 384, 192, 96].into_iter().enumerate() {
+        total += residual(frames, side, input, output);
+        total += 2.0 * residual(frames, side, output, output);
+        if level < 2 {
+            // The first frame is not doubled.
+            total += matmul((frames - 1) * side * side, 3 * output, 2 * output);
+            frames = 2 * frames - 1;
+        }
+        if level < 3 {
+            (side, input) = (2 * side, output / 2);
+            total += frames as f64 * convolution(side, 3, output, input);
+        }
+    }
+    total + causal(frames, side, 96, 3)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +164,9 @@ mod tests {
         assert_eq!(convolution(256, 3, 128, 128), 19_327_352_832.0);
         assert_eq!(attention_flops(12 * 128, 2048, 2048), 25_769_803_776.0);
         assert_eq!(pixart_flops(4, 2, 1024, 120), 355_853_205_504.0);
+        assert_eq!(wan_flops(2, 1950, 512), 403_427_082_240.0);
         assert_eq!(vae_decode_flops(64), 2_514_518_933_504.0);
+        assert_eq!(wan_vae_decode_flops(16, 3), 1_283_287_547_904.0);
+        assert_eq!(wan_vae_decode_flops(16, 5), 2_390_376_448_000.0);
     }
 }

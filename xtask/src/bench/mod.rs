@@ -50,6 +50,9 @@ const TURN_SECONDS: f64 = 0.5;
 /// A turn never repeats more often than this.
 const MOST_REPEATS: f64 = 200.0;
 
+/// Whole runs take long; each side gets at most this many.
+const MOST_WHOLE_RUNS: u32 = 3;
+
 /// Between turns: the threads of the side that just worked may spin for a while.
 const SETTLE: Duration = Duration::from_millis(100);
 
@@ -78,6 +81,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         }
         eprintln!("measuring {}", case.name);
         report.rows.push(bench.measure(&case, &mut peak, &mut report.peak)?);
+    }
+    if options.only.is_none() {
+        eprintln!("measuring whole runs");
+        report.whole_runs = bench.whole_runs()?;
     }
     if report.rows.is_empty() {
         bail!("no case was measured; without --only, all that both sides know are");
@@ -132,45 +139,67 @@ impl<'a> Bench<'a> {
         Worker::start(side, command)
     }
 
+    /// The table of whole processes, from their start to their pictures.
+    fn whole_runs(&self) -> Result<String> {
+        let binary = self.binary.with_file_name(format!("moviola{}", std::env::consts::EXE_SUFFIX));
+        let mut command = Command::new(&self.python);
+        command.arg(self.root.join("tools/bench/whole_runs.py")).arg("--binary").arg(binary);
+        let rounds = self.rounds.min(MOST_WHOLE_RUNS).to_string();
+        command.args(["--threads", &self.threads.to_string(), "--rounds", &rounds]);
+        process::output(&mut command)
+    }
+
     /// Lets both sides take turns at `case`, and `peak` after each pair of turns.
     fn measure(&self, case: &Case, peak: &mut Worker, best: &mut Option<f64>) -> Result<Row> {
-        let mut ours = Turns::start(self.start_ours()?, case)?;
-        let mut torch = Turns::start(self.start_torch()?, case)?;
-        for round in 0..self.rounds {
-            // Neither side always goes first.
-            let order =
-                if round % 2 == 0 { [&mut ours, &mut torch] } else { [&mut torch, &mut ours] };
-            for side in order {
+        let mut sides = vec![
+            Turns::start(self.start_ours()?, case.name)?,
+            Turns::start(self.start_torch()?, case.name)?,
+        ];
+        // Our two precisions are compared in the same minutes, not across the table.
+        if let Some(name) = case.name.strip_suffix("_bf16") {
+            sides.push(Turns::start(self.start_ours()?, &format!("{name}_f32"))?);
+        }
+        for _ in 0..self.rounds {
+            for side in &mut sides {
                 sleep(SETTLE);
-                side.take(case)?;
+                side.take()?;
             }
+            // No side always goes first.
+            sides.rotate_left(1);
             if peak.hello.has(PEAK_CASE) {
                 sleep(SETTLE);
                 let rate = peak.request(PEAK_CASE, 1)?.flops_per_second;
                 *best = (*best).into_iter().chain(rate).reduce(f64::max);
             }
         }
-        let (ours, torch) = (ours.timing, torch.timing);
-        Ok(Row { name: case.name, flops: case.flops, goal: case.goal, ours, torch })
+        let count = sides.len();
+        sides.rotate_right(self.rounds as usize % count);
+        let mut timings = sides.into_iter().map(|side| side.timing);
+        let mut next = || timings.next().unwrap_or_default();
+        let (ours, torch) = (next(), next());
+        let full = (count == 3).then(next);
+        Ok(Row { name: case.name, flops: case.flops, goal: case.goal, ours, torch, full })
     }
 }
 
 /// One side at one case.
 struct Turns {
     worker: Worker,
+    case: String,
     repeat: u32,
     timing: Timing,
 }
 
 impl Turns {
     /// Prepares the case and finds out how often a turn should repeat it; this time is discarded.
-    fn start(mut worker: Worker, case: &Case) -> Result<Turns> {
-        let seconds = worker.request(case.name, 1)?.best()?;
-        Ok(Turns { worker, repeat: repeats(seconds), timing: Timing::default() })
+    fn start(mut worker: Worker, case: &str) -> Result<Turns> {
+        let seconds = worker.request(case, 1)?.best()?;
+        let (case, timing) = (case.to_owned(), Timing::default());
+        Ok(Turns { worker, case, repeat: repeats(seconds), timing })
     }
 
-    fn take(&mut self, case: &Case) -> Result<()> {
-        let answer = self.worker.request(case.name, self.repeat)?;
+    fn take(&mut self) -> Result<()> {
+        let answer = self.worker.request(&self.case, self.repeat)?;
         let best = answer.best()?;
         let so_far = self.timing.seconds;
         self.timing.seconds = if so_far == 0.0 { best } else { so_far.min(best) };

@@ -1,6 +1,5 @@
 //! The table of a comparison, and its place in `benches/RESULTS.md`.
 
-use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
@@ -25,6 +24,8 @@ pub(super) struct Row {
     pub(super) goal: Option<f64>,
     pub(super) ours: Timing,
     pub(super) torch: Timing,
+    /// What our f32 form of a bf16 case needed in turns with it.
+    pub(super) full: Option<Timing>,
 }
 
 impl Row {
@@ -46,6 +47,8 @@ pub(super) struct Report {
     pub(super) rows: Vec<Row>,
     /// Cases that one of the sides does not know.
     pub(super) missing: Vec<&'static str>,
+    /// The table of whole processes, or nothing.
+    pub(super) whole_runs: String,
 }
 
 impl Report {
@@ -67,6 +70,9 @@ impl Report {
         }
         if !self.missing.is_empty() {
             lines.extend([String::new(), format!("Not measured: {}.", self.missing.join(", "))]);
+        }
+        if !self.whole_runs.is_empty() {
+            lines.extend([String::new(), self.whole_runs.trim().to_owned()]);
         }
         lines.join("\n")
     }
@@ -102,17 +108,12 @@ impl Report {
 
     /// For each case in both precisions, our bf16 time as a multiple of our f32 time.
     fn half_precision(&self) -> String {
-        let mut text = String::new();
-        for full in &self.rows {
-            let Some(name) = full.name.strip_suffix("_f32") else { continue };
-            let half = self.rows.iter().find(|row| row.name.strip_suffix("_bf16") == Some(name));
-            let Some(half) = half else { continue };
-            let separator = if text.is_empty() { "" } else { ", " };
-            let times = half.ours.seconds / full.ours.seconds;
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{separator}{name} {times:.2}× the time");
-        }
-        text
+        let times = self.rows.iter().filter_map(|row| {
+            let full = row.full.as_ref()?;
+            let name = row.name.strip_suffix("_bf16")?;
+            Some(format!("{name} {:.2}× the time", row.ours.seconds / full.seconds))
+        });
+        times.collect::<Vec<_>>().join(", ")
     }
 
     /// Puts the table between the marks in the file at `path`.
@@ -146,7 +147,8 @@ mod tests {
 
     fn row(name: &'static str, ours: f64, torch: f64, goal: Option<f64>) -> Row {
         let timing = |seconds| Timing { seconds, peak_bytes: Some(250_000_000) };
-        Row { name, flops: Some(1e9), goal, ours: timing(ours), torch: timing(torch) }
+        let (ours, torch) = (timing(ours), timing(torch));
+        Row { name, flops: Some(1e9), goal, ours, torch, full: None }
     }
 
     #[test]
@@ -155,7 +157,10 @@ mod tests {
             peak: Some(100e9),
             rows: vec![
                 row("linear_f32", 0.02, 0.03, Some(1.5)),
-                row("linear_bf16", 0.021, 0.2, None),
+                Row {
+                    full: Some(Timing { seconds: 0.02, peak_bytes: None }),
+                    ..row("linear_bf16", 0.021, 0.2, None)
+                },
             ],
             missing: vec!["conv"],
             ..Report::default()

@@ -41,7 +41,7 @@ pub(super) const CRATES: [Crate; 17] = [
     present("comm", &[]),
     present("nn", &["kernels"]),
     present("diffusion", &["kernels", "nn"]),
-    planned("data", &["kernels", "nn", "diffusion"]),
+    present("data", &["kernels", "nn", "diffusion"]),
     present("models", &["kernels", "nn", "diffusion"]),
     present("parallel", &["kernels", "comm", "nn", "diffusion"]),
     present("engine", &["kernels", "comm", "nn", "diffusion", "data", "models", "parallel"]),

@@ -103,11 +103,13 @@ fn two_ranks_that_wait_for_each_other_are_told_apart() {
 
 #[test]
 fn a_rank_that_ended_is_not_waited_for() {
+    let start = Instant::now();
     let results = long(2)
         .run(|group| (group.rank() == 0).then(|| group.all_reduce(part(0, 0, 1)).unwrap_err()));
     let error = results.into_iter().find_map(Result::unwrap).unwrap();
     let Error::Missing { absent, .. } = &error else { panic!("{error}") };
     assert_eq!((absent[0].rank, &absent[0].state), (1, &State::Ended));
+    assert!(start.elapsed() < LONG / 2, "it was waited for");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod collectives;
 mod failures;
+mod headers;
 
 use burn::tensor::{Device, Tensor, TensorData};
 

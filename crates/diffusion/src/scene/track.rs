@@ -100,13 +100,14 @@ impl Track {
         self.references.iter().map(|reference| reference.tokens.dims()[1]).sum()
     }
 
-    /// The same track about another text, `[1 | B, L, D]`.
+    /// The same track about another text, `[1 | B, L, D]`; what pictures it looks at stays.
     pub fn with_text(&self, text: &Context) -> Track {
         let samples = self.samples();
         let [_, words, width] = text.tokens.dims();
         let context = Context {
             tokens: text.tokens.clone().expand([samples, words, width]),
             mask: text.mask.clone().map(|mask| mask.expand([samples, words])),
+            image: self.context.image.clone(),
         };
         Track { context, ..self.clone() }
     }

@@ -1,18 +1,22 @@
 //! A request checked against the model: everything that can be wrong is wrong here.
 
-use std::path::Path;
-
-use burn::tensor::Tensor;
-use diffusion::{Guidance, Solver};
-use nn::Context;
+use diffusion::Guidance;
+use models::vae::kl::Tiling;
 
 use super::Pipeline;
-use crate::error::{Error, Result};
-use crate::request::{Request, Sizing};
+use crate::captions::{self, Captions};
+use crate::error::Result;
+use crate::lattice::Lattice;
+use crate::request::{Decoding, Request, Sizing};
+use crate::sampling::Course;
 use crate::{sizes, tensors};
 
 /// Text tokens of PixArt-alpha.
 const MAX_TOKENS: usize = 120;
+/// Denoising steps where none are asked for.
+const STEPS: usize = 20;
+/// Guidance where none is asked for.
+const GUIDANCE: f64 = 4.5;
 
 /// A request that can be run.
 pub(super) struct Job {
@@ -20,147 +24,71 @@ pub(super) struct Job {
     pub(super) size: [usize; 2],
     /// Height and width to deliver.
     pub(super) asked: [usize; 2],
-    /// Rows and columns of patches.
-    pub(super) grid: [usize; 2],
-    /// Height and width of the latents.
-    pub(super) latent: [usize; 2],
-    pub(super) solver: Solver,
+    pub(super) course: Course,
     pub(super) guidance: Guidance,
     pub(super) max_tokens: usize,
-    /// Initial latents `[samples, C, h, w]`, if given.
-    pub(super) noise: Option<Tensor<4>>,
     /// Embedded captions, if given.
     pub(super) captions: Option<Captions>,
-    /// Pictures in all.
-    pub(super) samples: usize,
     /// Pictures per prompt.
     pub(super) count: usize,
-    pub(super) seed: u64,
-}
-
-/// Embedded captions: `[1, L, D]` each, with the mask `[1, L]` of tokens that count.
-#[derive(Clone)]
-pub(super) struct Captions {
-    pub(super) prompts: Vec<Context>,
-    pub(super) negatives: Vec<Context>,
 }
 
 impl Pipeline {
     /// Checks a request and prepares what it needs.
     pub(super) fn check(&self, request: &Request) -> Result<Job> {
+        request.refuse_video("PixArt-alpha makes pictures")?;
+        let (size, asked, lattice) = self.sizes(request)?;
+        let guidance = Guidance::new(request.guidance.unwrap_or(GUIDANCE))?;
+        let scheduler = match request.eta {
+            Some(eta) => self.scheduler.clone().with_eta(eta)?,
+            None => self.scheduler.clone(),
+        };
+        let solver = scheduler.solver(request.steps.unwrap_or(STEPS), lattice.tokens())?;
+        let width = self.transformer.0.config.caption_width;
+        let captions = match &request.prompt_embeds {
+            Some(path) => Some(captions::given(path, width, guidance.branches(), &self.device)?),
+            None => None,
+        };
+        let prompts = captions.as_ref().map_or(request.prompts.len(), |given| given.prompts.len());
+        let samples = request.samples(prompts)?;
+        let noise = match &request.noise {
+            Some(path) => {
+                let [_, height, width] = lattice.size;
+                let want = [samples, lattice.channels, height, width];
+                let meaning = "pictures, channels, height and width of the latents";
+                let noise = tensors::shaped(path, "noise", (want, meaning), &self.device)?;
+                Some(noise.unsqueeze_dim::<5>(2))
+            }
+            None => None,
+        };
+        let max_tokens = request.text_tokens(MAX_TOKENS)?;
+        if request.decoding == Decoding::Tiled {
+            Tiling::of(&self.vae.0.config).check(self.vae.0.factor())?;
+        }
+        let (count, seed) = (request.count, request.seed);
+        let course = Course { solver, lattice, samples, seed, noise };
+        Ok(Job { size, asked, course, guidance, max_tokens, captions, count })
+    }
+
+    /// The size to generate, the size to deliver, and the latents of the former.
+    fn sizes(&self, request: &Request) -> Result<([usize; 2], [usize; 2], Lattice)> {
         let config = &self.transformer.0.config;
         let factor = self.vae.0.factor();
         let own = config.sample_size * factor;
         let asked = [request.height.unwrap_or(own), request.width.unwrap_or(own)];
+        sizes::check_length("height", asked[0])?;
+        sizes::check_length("width", asked[1])?;
         let size = match request.sizing {
             Sizing::Exact => asked,
             Sizing::Binned => sizes::binned(asked, config.sample_size)?,
         };
         sizes::check("height", size[0], factor * config.patch)?;
         sizes::check("width", size[1], factor * config.patch)?;
-        let latent = size.map(|side| side / factor);
-        let grid = latent.map(|side| side / config.patch);
-
-        let guidance = Guidance::new(request.guidance)?;
-        let scheduler = match request.eta {
-            Some(eta) => self.scheduler.clone().with_eta(eta)?,
-            None => self.scheduler.clone(),
+        let lattice = Lattice {
+            channels: config.in_channels,
+            size: [1, size[0] / factor, size[1] / factor],
+            patch: [1, config.patch, config.patch],
         };
-        let solver = scheduler.solver(request.steps, grid[0] * grid[1])?;
-        let captions = match &request.prompt_embeds {
-            Some(path) => Some(self.given_captions(path, &guidance)?),
-            None => None,
-        };
-        let prompts = captions.as_ref().map_or(request.prompts.len(), |given| given.prompts.len());
-        if prompts == 0 || request.count == 0 {
-            let reason = "there is nothing to generate; give a --prompt and a --count of 1 or more";
-            return Err(Error::Request(reason.to_owned()));
-        }
-        let samples = prompts * request.count;
-        let noise = match &request.noise {
-            Some(path) => {
-                Some(self.given_noise(path, [samples, config.in_channels, latent[0], latent[1]])?)
-            }
-            None => None,
-        };
-        let max_tokens = request.max_tokens.unwrap_or(MAX_TOKENS);
-        if max_tokens == 0 {
-            return Err(Error::Request("--max-tokens is 0; give 1 or more".to_owned()));
-        }
-        let (count, seed) = (request.count, request.seed);
-        Ok(Job {
-            size,
-            asked,
-            grid,
-            latent,
-            solver,
-            guidance,
-            max_tokens,
-            noise,
-            captions,
-            samples,
-            count,
-            seed,
-        })
-    }
-
-    fn given_noise(&self, path: &Path, want: [usize; 4]) -> Result<Tensor<4>> {
-        let noise = tensors::require::<4>(path, "noise", &self.device)?;
-        if noise.dims() != want {
-            let reason = format!(
-                "`noise` has shape {:?}, but this request needs {want:?} (pictures, channels, height and width of the latents)",
-                noise.dims()
-            );
-            return Err(Error::Tensor { path: path.to_owned(), reason });
-        }
-        Ok(noise)
-    }
-
-    fn given_captions(&self, path: &Path, guidance: &Guidance) -> Result<Captions> {
-        let prompts = self.given_contexts(path, ["prompt_embeds", "prompt_attention_mask"])?;
-        if guidance.branches().len() == 1 {
-            return Ok(Captions { prompts, negatives: Vec::new() });
-        }
-        let keys = ["negative_prompt_embeds", "negative_prompt_attention_mask"];
-        let mut negatives = self.given_contexts(path, keys)?;
-        if negatives.len() == 1 {
-            negatives = vec![negatives[0].clone(); prompts.len()];
-        }
-        if negatives.len() != prompts.len() {
-            let reason = format!(
-                "`negative_prompt_embeds` has {} captions, but `prompt_embeds` has {}; give one, or as many",
-                negatives.len(),
-                prompts.len()
-            );
-            return Err(Error::Tensor { path: path.to_owned(), reason });
-        }
-        Ok(Captions { prompts, negatives })
-    }
-
-    fn given_contexts(&self, path: &Path, [embeds, mask]: [&str; 2]) -> Result<Vec<Context>> {
-        let tokens = tensors::require::<3>(path, embeds, &self.device)?;
-        let mask_values = tensors::read::<2>(path, mask, &self.device)?;
-        let [batch, length, width] = tokens.dims();
-        let wrong = |reason| Err(Error::Tensor { path: path.to_owned(), reason });
-        let want = self.transformer.0.config.caption_width;
-        if width != want {
-            return wrong(format!(
-                "`{embeds}` has width {width}, but the transformer takes {want}"
-            ));
-        }
-        if let Some(mask_values) = &mask_values
-            && mask_values.dims() != [batch, length]
-        {
-            let got = mask_values.dims();
-            return wrong(format!(
-                "`{mask}` has shape {got:?}, but `{embeds}` asks for {:?}",
-                [batch, length]
-            ));
-        }
-        let context = |sample: usize| Context {
-            tokens: tokens.clone().slice_dim(0, sample..sample + 1),
-            mask: mask_values.clone().map(|mask| mask.slice_dim(0, sample..sample + 1)),
-        };
-        Ok((0..batch).map(context).collect())
+        Ok((size, asked, lattice))
     }
 }

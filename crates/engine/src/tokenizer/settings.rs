@@ -10,6 +10,9 @@ use serde::Deserialize;
 
 use super::TokenizerError;
 
+/// More extra ids than any tokenizer has.
+const MOST_EXTRA_IDS: usize = 100_000;
+
 /// The settings that decide about ids.
 #[derive(Debug)]
 pub(super) struct Settings {
@@ -44,6 +47,15 @@ impl Settings {
                 });
             }
         }
+        let extra_ids = file.extra_ids.unwrap_or(100);
+        if extra_ids > MOST_EXTRA_IDS {
+            return Err(TokenizerError::Unsupported {
+                path: path.to_owned(),
+                key: "extra_ids",
+                value: extra_ids.to_string(),
+                supported: "0 to 100000",
+            });
+        }
         let text = |token: Option<Name>, default: &str| match token {
             Some(Name::Text(text) | Name::Whole { content: text }) => text,
             None => default.to_owned(),
@@ -53,7 +65,7 @@ impl Settings {
             padding: text(file.pad_token, "<pad>"),
             end: text(file.eos_token, "</s>"),
             unknown: text(file.unk_token, "<unk>"),
-            extra_ids: file.extra_ids.unwrap_or(100),
+            extra_ids,
         })
     }
 }

@@ -127,7 +127,7 @@ pub(crate) fn tap_blocks(taps: usize, channels: usize) -> Vec<Block> {
 }
 
 /// What a tap in the padding sees.
-const NOTHING: &[f32; BLOCK] = &[0.0; BLOCK];
+pub(crate) const NOTHING: &[f32; BLOCK] = &[0.0; BLOCK];
 
 /// Rows are output pixels; the depth is every tap's input pixel, channel by channel.
 pub(crate) struct UnderTaps<'a> {

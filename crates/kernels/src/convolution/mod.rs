@@ -4,12 +4,14 @@
 //! taps of the kernel: the row of an output pixel under one tap is simply an input pixel, which is
 //! read where it lies (or a row of zeros in the padding). No pixel is copied.
 
+mod frames;
 mod geometry;
 mod run;
 
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 
+pub use self::frames::{CausalFrames, causal_conv3d, frames_conv2d};
 use self::geometry::{Geometry, Image};
 use crate::activation::Activation;
 use crate::gemm::Epilogue;
@@ -89,7 +91,7 @@ impl Operation<3> for Convolve {
         let sizes = storage::sizes(&weight).try_into().expect("a kernel has four dims");
         let geometry = Geometry::new(input, sizes, self.0);
         let bias = Some(storage::values(&bias)).filter(|bias| !bias.is_empty());
-        let epilogue = Epilogue { bias, activation: self.1 };
+        let epilogue = Epilogue { bias, activation: self.1, residual: None };
         let values = storage::values(&x);
         let out = run::forward(&geometry, values, storage::weights(&weight), epilogue);
         let out = storage::tensor(out, geometry.output.shape());

@@ -95,7 +95,7 @@ pub(crate) fn weight_gradient(geometry: &Geometry, input: &[f32], gradient: &[f3
 }
 
 /// A weight in f32 as `[rows, taps, inner]`, element `[r, t, i]` from `place([r, t, i])`.
-fn reorder(
+pub(crate) fn reorder(
     weight: Stored<'_>,
     [rows, taps, inner]: [usize; 3],
     place: impl Fn([usize; 3]) -> usize + Sync,

@@ -14,6 +14,10 @@ impl Activation {
             Activation::GeluTanh => gelu_tanh(x),
             Activation::Silu => silu(x),
             Activation::Relu => activation::relu(x.cast(DType::F32)),
+            Activation::QuickGelu => {
+                let x = x.cast(DType::F32);
+                x.clone() * activation::sigmoid(x * 1.702)
+            }
         }
     }
 }

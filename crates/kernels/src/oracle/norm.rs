@@ -4,6 +4,7 @@ use burn::tensor::{DType, Int, Tensor};
 
 use crate::activation::Activation;
 use crate::modulate::Modulation;
+use crate::unit_norm::SHORTEST;
 
 /// Layer norm of `[B, T, D]` with optional weight and bias `[D]` and optional modulation.
 pub fn layer_norm(
@@ -37,6 +38,18 @@ pub fn rms_norm<const D: usize>(
         Some(weight) => out * weight.cast(DType::F32).unsqueeze(),
         None => out,
     }
+}
+
+/// Rows over the last dim scaled to the length `sqrt(C)`, then gain and activation.
+pub fn unit_norm<const D: usize>(
+    x: Tensor<D>,
+    gain: Tensor<1>,
+    activation: Activation,
+) -> Tensor<D> {
+    let x = x.cast(DType::F32);
+    let width = x.dims()[D - 1] as f32;
+    let length = (x.clone() * x.clone()).sum_dim(D - 1).sqrt().clamp_min(SHORTEST);
+    activation.oracle(x / length * width.sqrt() * gain.cast(DType::F32).unsqueeze())
 }
 
 /// RMS norm of `[B, T, D]` with an optional weight, then modulation.

@@ -6,12 +6,13 @@ use proptest::prelude::*;
 
 use crate::check::{check, close, random, values};
 
-const KINDS: [Activation; 5] = [
+const KINDS: [Activation; 6] = [
     Activation::Identity,
     Activation::GeluErf,
     Activation::GeluTanh,
     Activation::Silu,
     Activation::Relu,
+    Activation::QuickGelu,
 ];
 
 proptest! {
@@ -49,9 +50,13 @@ fn have_the_values_of_the_textbook() {
     let erf = [-0.004_049_694, -0.158_655_26, 0.0, 0.345_731_23, 1.954_499_7, 30.0, 0.0];
     let tanh = [-0.003_637_392, -0.158_808, 0.0, 0.345_714, 1.954_597_7, 30.0, 0.0];
     let sigmoid = [-0.142_277_6, -0.268_941_43, 0.0, 0.311_229_67, 1.761_594_2, 30.0, 0.0];
-    for (value, expected) in
-        [(gelu_erf(x.clone()), erf), (gelu_tanh(x.clone()), tanh), (silu(x.clone()), sigmoid)]
-    {
+    let quick = [-0.018_071_31, -0.154_204_23, 0.0, 0.350_388_44, 1.935_658_6, 30.0, 0.0];
+    for (value, expected) in [
+        (gelu_erf(x.clone()), erf),
+        (gelu_tanh(x.clone()), tanh),
+        (silu(x.clone()), sigmoid),
+        (Activation::QuickGelu.apply(x.clone()), quick),
+    ] {
         let value = values(value);
         for (value, expected) in value.iter().zip(expected) {
             assert!((value - expected).abs() < 4e-7, "{value} instead of {expected}");

@@ -2,9 +2,10 @@
 
 mod activation;
 mod check;
-mod inplace;
+mod in_place;
 mod invariance;
 mod norm;
 mod rope;
 mod softmax;
 mod sums;
+mod updates;

@@ -71,6 +71,18 @@ proptest! {
     }
 
     #[test]
+    fn unit_norm_equals_its_oracle(seed: u64, [b, t, _, d] in sizes()) {
+        for activation in [Activation::Identity, Activation::Silu] {
+            let x = |l: &[Tensor<1>]| l[0].clone().reshape([b, t, 1, d]) * 3.0;
+            let leaves: Vec<Tensor<1>> =
+                vec![random(seed, [b * t * d], &Device::flex()), random(seed ^ 9, [d], &Device::flex())];
+            let own = kernels::unit_norm(x(&leaves), leaves[1].clone(), activation);
+            let expected = oracle::unit_norm(x(&leaves), leaves[1].clone(), activation);
+            close("unit norm", &values(own), &values(expected), TOLERANCE);
+        }
+    }
+
+    #[test]
     fn modulation_and_gates_equal_their_oracles(seed: u64, [b, t, k, d] in sizes()) {
         let [x, y] = [0, 1].map(|i| move |x: &[Tensor<1>]| x[i].clone().reshape([b, t, d]));
         let index = levels(seed, [b, t], k);
@@ -161,4 +173,25 @@ fn a_level_beyond_the_table_is_refused() {
     let table = || Tensor::<3>::ones([1, 2, 4], &device);
     let modulation = Modulation { scale: table(), shift: table(), index: Some(index) };
     kernels::modulate(Tensor::ones([1, 3, 4], &device), &modulation);
+}
+
+#[test]
+fn a_row_of_zeros_has_no_direction() {
+    let device = Device::flex();
+    let zeros = Tensor::<2>::zeros([3, 5], &device);
+    let out = kernels::unit_norm(zeros, Tensor::ones([5], &device), Activation::Identity);
+    assert_eq!(values(out), [0.0; 15]);
+}
+
+/// Under autodiff the oracle runs.
+#[test]
+fn unit_norm_has_a_gradient() {
+    let device = Device::flex();
+    let x: Tensor<2> = random(1, [3, 5], &device);
+    let gain: Tensor<1> = random(2, [5], &device);
+    let plain = kernels::unit_norm(x.clone(), gain.clone(), Activation::Silu);
+    let leaf = x.autodiff().require_grad();
+    let out = kernels::unit_norm(leaf.clone(), gain.autodiff(), Activation::Silu);
+    close("recorded", &values(out.clone()), &values(plain), TOLERANCE);
+    assert!(leaf.grad(&out.sum().backward()).is_some());
 }

@@ -5,6 +5,7 @@ mod attention;
 #[expect(dead_code, reason = "levels belong to modulation")]
 mod check;
 mod convolution;
+mod frames;
 mod invariance;
 mod linear;
 mod rounded;

@@ -239,26 +239,19 @@ impl Judges<'_> {
             return Ok(with);
         }
         let mut other = seen.inputs.clone();
-        let replace = |own: &mut Context| {
-            let [samples, _, _] = own.tokens.dims();
-            *own = match self.unconditional {
-                Some(text) => expanded(text, samples),
-                None => Context { tokens: own.tokens.zeros_like(), mask: own.mask.clone() },
-            };
+        let replace = |own: &mut Context| match self.unconditional {
+            Some(text) => {
+                let [samples, _, _] = own.tokens.dims();
+                let [_, words, width] = text.tokens.dims();
+                own.tokens = text.tokens.clone().expand([samples, words, width]);
+                own.mask = text.mask.clone().map(|mask| mask.expand([samples, words]));
+            }
+            None => own.tokens = own.tokens.zeros_like(),
         };
         replace(&mut other.video.context);
         other.audio.iter_mut().for_each(|audio| replace(&mut audio.context));
         let without = seen.clean(&self.teacher.predict(&other, attention)?);
         Ok(with.zip(without).map(|(with, without)| self.guidance.combine(with, without)))
-    }
-}
-
-/// One text for all samples.
-fn expanded(text: &Context, samples: usize) -> Context {
-    let [_, words, width] = text.tokens.dims();
-    Context {
-        tokens: text.tokens.clone().expand([samples, words, width]),
-        mask: text.mask.clone().map(|mask| mask.expand([samples, words])),
     }
 }
 

@@ -37,7 +37,7 @@ fn counted(config: Dmd2Config) -> (train::Result<Dmd2>, [Counts; 3]) {
         teacher: Frozen::new(network(1), store(&TINY, "teacher")).unwrap(),
         critic: trained("critic", network(2), store(&TINY, "critic")),
     };
-    let negative = Some(Context { tokens: tensor("negative", [1, 2, 4]), mask: None });
+    let negative = Some(Context { tokens: tensor("negative", [1, 2, 4]), mask: None, image: None });
     let negative = negative.filter(|_| config.needs_negative_prompt());
     let strategy = strategy(json!({ "name": "text_to_video", "first_frame_probability": 0.3 }));
     (Dmd2::new(roles, strategy, Process::Flow, config, negative), counts)
@@ -194,7 +194,7 @@ fn what_is_not_a_number_is_not_hidden() {
         teacher: Frozen::new(Arc::new(TINY), broken).unwrap(),
         critic: trained("critic", Arc::new(TINY), store(&TINY, "critic")),
     };
-    let negative = Some(Context { tokens: tensor("negative", [1, 2, 4]), mask: None });
+    let negative = Some(Context { tokens: tensor("negative", [1, 2, 4]), mask: None, image: None });
     let own = strategy(json!({ "name": "text_to_video" }));
     let method = Dmd2::new(roles, own, Process::Flow, config, negative).unwrap();
     let before = values(&method.roles.student.store().get("head.weight").unwrap().values);

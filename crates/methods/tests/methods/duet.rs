@@ -123,7 +123,7 @@ fn batch(samples: usize) -> Batch {
         * tone.clone().reshape([samples, 1, 1, 1, 1]);
     let sound =
         tensor("sound", [1, 2, 3, 4]).expand([samples, 2, 3, 4]) * tone.reshape([samples, 1, 1, 1]);
-    let text = nn::Context { tokens: tensor("text", [samples, 1, 4]), mask: None };
+    let text = nn::Context { tokens: tensor("text", [samples, 1, 4]), mask: None, image: None };
     let latents = VideoLatents { values, rates: vec![8.0; samples] };
     let fields = [
         ("latents", Field::Video(latents)),

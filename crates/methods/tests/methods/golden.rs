@@ -33,7 +33,7 @@ impl Golden {
     }
 
     fn scene(&self, fixed: bool) -> Scene {
-        let text = Context { tokens: self.get("text"), mask: None };
+        let text = Context { tokens: self.get("text"), mask: None, image: None };
         let places = nn::grid_positions([6, 1], [1.0, 1.0], 2, &Device::flex());
         let clean = self.get("clean");
         let mut track = Track::new(Part::Generated, clean, [3, 1, 2], places, text);
@@ -76,7 +76,7 @@ fn method(golden: &Golden) -> Dmd2 {
         shift: 1.0,
         warp: false,
     };
-    let negative = Some(Context { tokens: golden.get("negative"), mask: None });
+    let negative = Some(Context { tokens: golden.get("negative"), mask: None, image: None });
     let strategy = strategy(serde_json::json!({ "name": "text_to_video" }));
     Dmd2::new(roles, strategy, Process::Flow, config, negative).unwrap()
 }

@@ -44,7 +44,8 @@ pub(crate) fn batch(first: usize, samples: usize, frames: usize) -> Batch {
     let clips = numbers.clone().map(|at| tensor(&format!("clip {at}"), [1, 3, frames, 1, 2]));
     let texts = numbers.map(|at| tensor(&format!("text {at}"), [1, 3, 4]));
     let values = burn::tensor::Tensor::cat(clips.collect(), 0);
-    let text = Context { tokens: burn::tensor::Tensor::cat(texts.collect(), 0), mask: None };
+    let text =
+        Context { tokens: burn::tensor::Tensor::cat(texts.collect(), 0), mask: None, image: None };
     let latents = VideoLatents { values, rates: vec![24.0; samples] };
     let fields = [("latents", Field::Video(latents)), ("text", Field::Text(text))];
     Batch { samples, fields: fields.map(|(name, field)| (name.to_owned(), field)).into() }

@@ -1,3 +1,4 @@
 //! Diffusion transformers, one folder per family.
 
 pub mod pixart;
+pub mod wan;

@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod clip;
 mod pixart;
 mod reader;
 mod t5;
 mod vae;
+mod wan;
+mod wan_config;
+mod wan_vae;

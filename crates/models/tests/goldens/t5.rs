@@ -27,7 +27,7 @@ fn encode(golden: &Golden, encoder: &T5Encoder, store: &Store) -> Tensor<3> {
 
 #[test]
 fn the_encoder_equals_transformers() {
-    for name in ["t5", "t5_relu"] {
+    for name in ["t5", "t5_relu", "umt5"] {
         let (golden, encoder, store) = open_file(name);
         store.agree(&[], |weights| encoder.declare(weights)).expect("model and weights agree");
         check(name, &encode(&golden, &encoder, &store), &golden.tensor("output"), BOUND);
@@ -88,14 +88,26 @@ fn the_repeated_embedding_table_of_old_files_is_accepted() {
 }
 
 #[test]
+fn a_file_with_the_repeated_table_only_is_read_from_there() {
+    let (golden, encoder, mut store) = open_file("umt5");
+    let expected = values(&encode(&golden, &encoder, &store));
+    let table = store.remove("shared.weight").expect("a table");
+    store.insert("encoder.embed_tokens.weight", table);
+    store.agree(&T5Encoder::IGNORED, |weights| encoder.declare(weights)).expect("it is accepted");
+    assert_eq!(values(&encode(&golden, &encoder, &store)), expected);
+}
+
+#[test]
 fn every_parameter_is_asked_for() {
-    let (_, encoder, store) = open();
-    let names = store.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
-    for name in names {
-        let mut without = store.clone();
-        without.remove(&name);
-        let error = without.agree(&[], |weights| encoder.declare(weights)).expect_err(&name);
-        assert!(error.to_string().contains(&name), "{error}");
+    for file in ["t5", "umt5"] {
+        let (_, encoder, store) = open_file(file);
+        let names = store.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+        for name in names {
+            let mut without = store.clone();
+            without.remove(&name);
+            let error = without.agree(&[], |weights| encoder.declare(weights)).expect_err(&name);
+            assert!(error.to_string().contains(&name), "{error}");
+        }
     }
 }
 

@@ -243,13 +243,23 @@ fn configs_are_checked() {
         ("block_out_channels", json!([4, 8, 13])),
         ("norm_num_groups", json!(0)),
         ("latent_channels", json!(0)),
+        ("in_channels", json!(usize::MAX)),
+        ("layers_per_block", json!(-1)),
         ("latents_mean", json!([0.0, 1.0])),
         ("scaling_factor", json!(0.0)),
         ("layers_per_block", json!("two")),
     ] {
         let message = refused(key, value);
-        assert!(message.contains(key) || message.contains("two"), "{message}");
+        let named = [key, "two", "-1"].iter().any(|word| message.contains(word));
+        assert!(named, "{message}");
     }
+    // Sixty-four levels would be halved more often than a size has bits.
+    let mut deep = golden.config()["quant"].clone();
+    deep["block_out_channels"] = json!(vec![4; 65]);
+    deep["down_block_types"] = json!(vec!["DownEncoderBlock2D"; 65]);
+    deep["up_block_types"] = json!(vec!["UpDecoderBlock2D"; 65]);
+    let message = KlConfig::from_json(&deep.to_string()).unwrap_err().to_string();
+    assert!(message.contains("block_out_channels` 65"), "{message}");
 }
 
 #[test]

@@ -23,6 +23,8 @@ fn folders_components_files_and_configs() {
     check("t5.safetensors", &["safetensors file", "f32"]);
     check("pixart-tiny/scheduler/scheduler_config.json", &["DPMSolverMultistepScheduler"]);
     check("pixart-tiny/text_encoder/config.json", &["T5EncoderModel"]);
+    check("pixart-tiny/scheduler", &["DPMSolverMultistepScheduler", "no weights"]);
+    check("pixart-tiny/tokenizer", &["T5Tokenizer", "no weights"]);
 }
 
 #[test]

@@ -6,3 +6,4 @@ mod folder;
 mod generate;
 mod inspect;
 mod refusals;
+mod weird;

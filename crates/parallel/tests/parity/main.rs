@@ -4,10 +4,12 @@ mod blockwise;
 mod masks;
 mod planted;
 mod refusals;
+mod sound;
 mod ulysses;
+mod wan;
 
 use comm::Group;
-use nn::{Attention, Plain, Weights};
+use nn::{Attention, Dit, Plain, Weights};
 use parallel::{Ulysses, backward_sharded, forward_sharded};
 use testkit::parity::{Answer, Question, all, loss};
 use testkit::toy::Toy;
@@ -20,11 +22,11 @@ fn toy(batch: usize, tokens: usize) -> Question<Toy> {
     Question { model, store: model.store(), inputs: model.inputs(batch, tokens) }
 }
 
-fn ulysses(question: &Question<Toy>, group: &Group) -> Answer {
+fn ulysses<M: Dit>(question: &Question<M>, group: &Group) -> Answer {
     sharded(question, group, &mut Ulysses { group: group.clone(), inner: Plain })
 }
 
-fn sharded(question: &Question<Toy>, group: &Group, attention: &mut dyn Attention) -> Answer {
+fn sharded<M: Dit>(question: &Question<M>, group: &Group, attention: &mut dyn Attention) -> Answer {
     let Question { model, store, inputs } = question;
     let prediction = forward_sharded(model, &Weights::new(store), inputs, attention, group);
     let prediction = prediction.expect("the model runs forward");

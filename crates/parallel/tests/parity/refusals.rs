@@ -3,8 +3,9 @@
 use burn::tensor::Tensor;
 use comm::{Group, on_ranks};
 use nn::{Attention, Plain, Qkv, Reach, Site, Weights};
-use parallel::{Ulysses, forward_sharded};
+use parallel::{Ulysses, backward_sharded, forward_sharded};
 use testkit::numbers::tensor;
+use testkit::parity::{all, loss};
 
 use super::toy;
 
@@ -85,4 +86,37 @@ fn a_rank_that_fails_alone_is_named_by_the_others() {
     assert!(errors[0].contains("q of `own` of block 1"), "{}", errors[0]);
     assert!(errors[0].contains("rank 1 has ended and will not come"), "{}", errors[0]);
     assert!(errors[1].contains("parameter `blocks.1.own.qkv.weight` is not in"), "{}", errors[1]);
+}
+
+/// The same where the others have got as far as putting the prediction together.
+#[test]
+fn a_rank_that_fails_at_the_end_is_named_by_the_others() {
+    let errors = on_ranks(2, |group| {
+        let mut question = toy(1, 8);
+        if group.rank() == 1 {
+            question.store.remove("head.weight");
+        }
+        let mut attention = Ulysses { group: group.clone(), inner: Plain };
+        let attention: (&mut dyn Attention, nn::Loss<'_>) = (&mut attention, &loss);
+        let (store, inputs) = (&question.store, &question.inputs);
+        let result = backward_sharded(&question.model, store, &all, inputs, attention, &group);
+        result.unwrap_err().to_string()
+    });
+    assert!(errors[0].contains("for the prediction"), "{}", errors[0]);
+    assert!(errors[0].contains("rank 1 has ended and will not come"), "{}", errors[0]);
+    assert!(errors[1].contains("parameter `head.weight` is not in"), "{}", errors[1]);
+}
+
+#[test]
+fn a_mask_for_another_number_of_queries_is_refused() {
+    let errors = on_ranks(2, |group| {
+        let mut attention = Ulysses { group, inner: Plain };
+        let [q, k] = [3, 5].map(|length| tensor::<4>("x", [1, length, 4, 3]));
+        let qkv = Qkv { q, k: k.clone(), v: k };
+        let mask: Tensor<4> = tensor("mask", [1, 1, 9, 5]);
+        attention.attend(SITE, qkv, Reach::Replicated, Some(&mask)).unwrap_err().to_string()
+    });
+    for error in errors {
+        assert!(error.ends_with("a mask for 9 queries does not fit a shard of 3"), "{error}");
+    }
 }

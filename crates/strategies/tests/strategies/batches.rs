@@ -34,7 +34,7 @@ pub(crate) fn video(name: &str, samples: usize, [f, h, w]: [usize; 3], rate: f64
 /// A batch of videos with text, sounds, references and masks.
 pub(crate) fn batch(samples: usize, grid: [usize; 3]) -> Batch {
     let [f, h, w] = grid;
-    let text = Context { tokens: tensor("text", [samples, 2, 4]), mask: None };
+    let text = Context { tokens: tensor("text", [samples, 2, 4]), mask: None, image: None };
     let mask: Vec<f32> = (0..samples * f * h * w).map(|at| (at % 5 < 2) as u8 as f32).collect();
     let mask = Tensor::from_data(
         TensorData::new(mask, [samples, f * h * w]),

@@ -30,7 +30,7 @@ impl Feed for Numbers {
         let toy = Toy::small();
         let words = |at: u64| tensor(&format!("text {at}"), [1, 3, toy.text_width]);
         let text = (first..self.position).map(words).collect();
-        let context = Context { tokens: Tensor::cat(text, 0), mask: None };
+        let context = Context { tokens: Tensor::cat(text, 0), mask: None, image: None };
         let fields = [("text".to_owned(), Field::Text(context))].into();
         Ok(Batch { samples: self.batch, fields })
     }

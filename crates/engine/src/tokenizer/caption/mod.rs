@@ -1,12 +1,16 @@
-//! What PixArt does to a caption before it is cut into tokens.
+//! What a family does to a caption before it is cut into tokens.
 //!
-//! By default a caption is only lower-cased and trimmed. [`cleaned`] does what diffusers'
-//! `clean_caption` does: the model was trained on captions scraped from the web, freed in this way
-//! of markup, addresses, file names and article numbers, so a prompt with such parts may profit.
+//! PixArt by default only lower-cases and trims. [`cleaned`] does what diffusers' `clean_caption`
+//! does: the model was trained on captions scraped from the web, freed in this way of markup,
+//! addresses, file names and article numbers, so a prompt with such parts may profit. Wan repairs
+//! every prompt ([`repaired`]).
 
 mod html;
+mod misread;
+mod prompt;
 mod repair;
 mod rules;
+mod suspicion;
 
 use percent_encoding::percent_decode_str;
 
@@ -32,6 +36,15 @@ pub fn cleaned(caption: &str) -> Result<String, TokenizerError> {
     pass(&rules, caption).and_then(|once| pass(&rules, &once)).map_err(|err| {
         TokenizerError::Clean { caption: caption.to_owned(), reason: err.to_string() }
     })
+}
+
+/// The caption as Wan takes it: characters repaired, entities read, white space joined; its case
+/// stays.
+///
+/// Of ftfy's repairs all are made but those that concern code pages other than windows-1252 and
+/// latin-1, and sequences that lost a byte.
+pub fn repaired(caption: &str) -> String {
+    prompt::prompt(caption)
 }
 
 fn pass(rules: &Rules, caption: &str) -> Result<String, Box<fancy_regex::Error>> {

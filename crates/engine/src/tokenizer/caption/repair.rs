@@ -13,18 +13,22 @@ use tokenizers::NormalizedString;
 pub(super) fn repair(text: String) -> String {
     let mut text = text;
     loop {
-        let decoded = decode_misread(&text);
-        let replaced = decoded.chars().fold(String::new(), |mut out, c| {
-            replace(c, &mut out);
-            out
-        });
-        let broken = replaced.replace("\r\n", "\n").replace('\r', "\n");
-        let composed = normalize(&broken, |text| text.nfc());
-        if composed == text {
+        let repaired = characters(&decode_misread(&text));
+        if repaired == text {
             return text;
         }
-        text = composed;
+        text = repaired;
     }
+}
+
+/// `text` with every character that is not meant as it stands replaced, and composed.
+pub(super) fn characters(text: &str) -> String {
+    let replaced = text.chars().fold(String::new(), |mut out, c| {
+        replace(c, &mut out);
+        out
+    });
+    let broken = replaced.replace("\r\n", "\n").replace('\r', "\n");
+    normalize(&broken, |text| text.nfc())
 }
 
 /// Writes what should stand in the place of a character.
@@ -36,8 +40,14 @@ fn replace(c: char, out: &mut String) {
         '\u{85}' => out.push('…'),
         '\u{80}'..='\u{9f}' => out.push(windows_1252(c as u8)),
         'ﬅ' => out.push_str("ſt"),
-        'ĳ' | 'ŉ' | 'ǆ' | 'ǉ' | 'ǌ' | 'ǳ' | 'ﬀ'..='ﬆ' | '\u{3000}' | '\u{ff01}'..='\u{ffef}' =>
-        {
+        'Ĳ'
+        | 'ĳ'
+        | 'ŉ'
+        | 'Ǆ'..='ǌ'
+        | 'Ǳ'..='ǳ'
+        | 'ﬀ'..='ﬆ'
+        | '\u{3000}'
+        | '\u{ff01}'..='\u{ffef}' => {
             out.push_str(&normalize(c.encode_utf8(&mut [0; 4]), |text| text.nfkc()));
         }
         '\0'..='\x08' | '\x0b' | '\x0e'..='\x1f' | '\x7f' => {}
@@ -100,7 +110,7 @@ fn byte(c: char) -> Option<u8> {
 }
 
 /// The character of a byte from 80 to 9f; the five that windows-1252 leaves open stay as they are.
-fn windows_1252(byte: u8) -> char {
+pub(super) fn windows_1252(byte: u8) -> char {
     const TABLE: [char; 32] = [
         '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž',
         '\u{8f}', '\u{90}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}',

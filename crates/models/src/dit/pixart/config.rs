@@ -5,6 +5,9 @@ use serde::Deserialize;
 
 const NAME: &str = "transformer/config.json";
 
+/// No size of a model comes near this, and products of three such sizes do not overflow.
+const LARGEST: usize = 1 << 20;
+
 /// The numbers of a PixArt-alpha transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PixartConfig {
@@ -99,7 +102,7 @@ impl PixartConfig {
             head_width,
             depth: raw.num_layers.unwrap_or(28),
             in_channels,
-            out_channels: raw.out_channels.unwrap_or(2 * in_channels),
+            out_channels: raw.out_channels.unwrap_or(in_channels.saturating_mul(2)),
             patch: raw.patch_size.unwrap_or(2),
             sample_size,
             caption_width: raw.caption_channels.unwrap_or(4096),
@@ -135,8 +138,14 @@ impl PixartConfig {
             ("sample_size", self.sample_size),
             ("caption_channels", self.caption_width),
         ];
-        if let Some((key, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
-            return refuse(key, 0, "1 or more");
+        if let Some((key, size)) = sizes.iter().find(|(_, size)| !(1..=LARGEST).contains(size)) {
+            return refuse(key, size, &format!("1 to {LARGEST}"));
+        }
+        if !(self.interpolation_scale.is_normal() && self.interpolation_scale > 0.0) {
+            return refuse("interpolation_scale", self.interpolation_scale, "more than 0");
+        }
+        if !(self.epsilon.is_finite() && self.epsilon >= 0.0) {
+            return refuse("norm_eps", self.epsilon, "0 or more");
         }
         if !self.width().is_multiple_of(4) || self.sees_frame && !self.width().is_multiple_of(3) {
             let supported = "a multiple of 4 (and of 3 where the picture's size is a condition)";
@@ -191,4 +200,56 @@ fn refuse<T>(key: &str, value: impl std::fmt::Display, supported: &str) -> Resul
         value: value.to_string(),
         supported: supported.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::PixartConfig;
+
+    fn with(key: &str, value: Value) -> nn::Result<PixartConfig> {
+        PixartConfig::from_json(&json!({ key: value }).to_string())
+    }
+
+    #[test]
+    fn an_empty_config_is_xl_at_1024() {
+        assert_eq!(with("anything", json!(1)).unwrap(), PixartConfig::xl_1024());
+    }
+
+    #[test]
+    fn sizes_that_no_model_has_are_refused_by_name() {
+        let keys = [
+            "num_attention_heads",
+            "attention_head_dim",
+            "num_layers",
+            "in_channels",
+            "patch_size",
+            "sample_size",
+            "caption_channels",
+            "interpolation_scale",
+        ];
+        for key in keys {
+            for value in [json!(0), json!(u64::MAX)] {
+                // Positions may be divided by anything that is not zero.
+                if key == "interpolation_scale" && value != json!(0) {
+                    continue;
+                }
+                let error = with(key, value).expect_err(key).to_string();
+                assert!(error.contains(&format!("`{key}` is")), "{error}");
+            }
+            let error = with(key, json!([1])).expect_err(key).to_string();
+            assert!(error.contains("transformer/config.json"), "{error}");
+        }
+        for (key, value) in [
+            ("interpolation_scale", json!(-1.0)),
+            ("norm_eps", json!(-1e-6)),
+            ("attention_head_dim", json!(71)),
+            ("out_channels", json!(5)),
+            ("cross_attention_dim", json!(1151)),
+        ] {
+            let error = with(key, value).expect_err(key).to_string();
+            assert!(error.contains(key) && error.contains("supported:"), "{error}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What transformers' `config.json` says of a T5 encoder, checked.
+//! What transformers' `config.json` says of a T5 or UMT5 encoder, checked.
 //!
 //! Such files carry many keys that concern training, generation or the decoder; those are passed
 //! over. A value that would change the embeddings and that we do not compute is refused by name.
@@ -9,6 +9,9 @@ use serde_json::Value;
 
 const NAME: &str = "the config of the T5 text encoder";
 
+/// No size of a model comes near this, and products of two such sizes do not overflow.
+const LARGEST: usize = 1 << 24;
+
 /// The feed-forward half of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedForward {
@@ -16,6 +19,15 @@ pub enum FeedForward {
     Relu,
     /// `wo(gelu(wi_0(x)) wi_1(x))` with the tanh approximation, as v1.1 has it.
     GatedGelu,
+}
+
+/// Which blocks hold a table of position biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PositionBias {
+    /// The first does, and all use it: T5.
+    Shared,
+    /// Each has its own: UMT5.
+    PerBlock,
 }
 
 /// The sizes of a T5 encoder.
@@ -35,6 +47,8 @@ pub struct T5Config {
     pub feed_forward_width: usize,
     /// Which feed-forward half.
     pub feed_forward: FeedForward,
+    /// Which blocks hold a table of position biases.
+    pub position_bias: PositionBias,
     /// Distances between tokens are sorted into this many buckets.
     pub buckets: usize,
     /// From this distance on, all share the last bucket of their direction.
@@ -76,8 +90,7 @@ struct ConfigFile {
     relative_attention_max_distance: usize,
     #[serde(default = "default_epsilon")]
     layer_norm_epsilon: f32,
-    #[serde(default = "default_feed_forward")]
-    feed_forward_proj: String,
+    feed_forward_proj: Option<String>,
     dense_act_fn: Option<String>,
     is_gated_act: Option<bool>,
     quantization_config: Option<Value>,
@@ -95,15 +108,15 @@ fn default_epsilon() -> f32 {
     1e-6
 }
 
-fn default_feed_forward() -> String {
-    "relu".to_owned()
-}
-
 impl ConfigFile {
     fn check(self) -> Result<T5Config> {
-        if let Some(family) = self.model_type.as_deref().filter(|&family| family != "t5") {
-            return Err(unsupported("model_type", format!("`{family}`"), "`t5`"));
-        }
+        let position_bias = match self.model_type.as_deref() {
+            None | Some("t5") => PositionBias::Shared,
+            Some("umt5") => PositionBias::PerBlock,
+            Some(family) => {
+                return Err(unsupported("model_type", format!("`{family}`"), "`t5`, `umt5`"));
+            }
+        };
         if let Some(quantization) = &self.quantization_config {
             let remedy = "none; use a checkpoint with f32, bf16 or f16 weights";
             return Err(unsupported("quantization_config", quantization.to_string(), remedy));
@@ -116,7 +129,8 @@ impl ConfigFile {
             heads: self.num_heads,
             head_width: self.d_kv,
             feed_forward_width: self.d_ff,
-            feed_forward: self.feed_forward()?,
+            feed_forward: self.feed_forward(position_bias)?,
+            position_bias,
             buckets: self.relative_attention_num_buckets,
             max_distance: self.relative_attention_max_distance,
             epsilon: self.layer_norm_epsilon,
@@ -133,8 +147,8 @@ impl ConfigFile {
             ("num_heads", self.num_heads),
         ];
         for (key, size) in sizes {
-            if size == 0 {
-                return Err(unsupported(key, size.to_string(), "at least 1"));
+            if !(1..=LARGEST).contains(&size) {
+                return Err(unsupported(key, size.to_string(), &format!("1 to {LARGEST}")));
             }
         }
         // Half of the buckets are for each direction, half of those for single distances.
@@ -157,8 +171,13 @@ impl ConfigFile {
     }
 
     /// `feed_forward_proj` decides; the two keys derived from it must not say otherwise.
-    fn feed_forward(&self) -> Result<FeedForward> {
-        let (feed_forward, activation, gated) = match self.feed_forward_proj.as_str() {
+    fn feed_forward(&self, position_bias: PositionBias) -> Result<FeedForward> {
+        let default = match position_bias {
+            PositionBias::Shared => "relu",
+            PositionBias::PerBlock => "gated-gelu",
+        };
+        let given = self.feed_forward_proj.as_deref().unwrap_or(default);
+        let (feed_forward, activation, gated) = match given {
             "relu" => (FeedForward::Relu, "relu", false),
             "gated-gelu" => (FeedForward::GatedGelu, "gelu_new", true),
             other => {
@@ -166,7 +185,7 @@ impl ConfigFile {
                 return Err(unsupported("feed_forward_proj", format!("`{other}`"), supported));
             }
         };
-        let with = format!("with `feed_forward_proj` `{}`", self.feed_forward_proj);
+        let with = format!("with `feed_forward_proj` `{given}`");
         if let Some(other) = self.dense_act_fn.as_deref().filter(|&other| other != activation) {
             let supported = format!("`{activation}` {with}");
             return Err(unsupported("dense_act_fn", format!("`{other}`"), &supported));
@@ -191,7 +210,7 @@ fn unsupported(key: &str, value: String, supported: &str) -> Error {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{FeedForward, T5Config};
+    use super::{FeedForward, PositionBias, T5Config};
 
     /// A config as hub folders have it, with one key replaced.
     fn with(key: &str, value: Value) -> nn::Result<T5Config> {
@@ -219,18 +238,29 @@ mod tests {
             "num_heads": 2}"#;
         let config = T5Config::from_json(text).expect("a supported config");
         assert_eq!(config.feed_forward, FeedForward::Relu);
+        assert_eq!(config.position_bias, PositionBias::Shared);
         assert_eq!((config.buckets, config.max_distance, config.epsilon), (32, 128, 1e-6));
+    }
+
+    #[test]
+    fn umt5_has_defaults_of_its_own() {
+        let text = r#"{"model_type": "umt5", "vocab_size": 9, "d_model": 4, "d_kv": 2, "d_ff": 8,
+            "num_layers": 1, "num_heads": 2}"#;
+        let config = T5Config::from_json(text).expect("a supported config");
+        assert_eq!(config.feed_forward, FeedForward::GatedGelu);
+        assert_eq!(config.position_bias, PositionBias::PerBlock);
     }
 
     #[test]
     fn what_is_not_computed_is_refused_by_name() {
         let refused = [
-            ("model_type", json!("umt5")),
+            ("model_type", json!("mt5")),
             ("feed_forward_proj", json!("gated-silu")),
             ("dense_act_fn", json!("gelu")),
             ("is_gated_act", json!(false)),
             ("quantization_config", json!({"bits": 8})),
             ("num_heads", json!(0)),
+            ("d_kv", json!(usize::MAX)),
             ("relative_attention_num_buckets", json!(3)),
             ("relative_attention_max_distance", json!(8)),
             ("layer_norm_epsilon", json!(-1.0)),

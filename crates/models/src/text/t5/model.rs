@@ -6,7 +6,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use kernels::{Activation, AttentionInputs};
 use nn::{Error, Linear, Result, RmsNorm, Weights};
 
-use super::config::{FeedForward, T5Config};
+use super::config::{FeedForward, PositionBias, T5Config};
 
 /// What a padded key adds to its scores. It is finite, so that a caption of nothing but padding
 /// attends evenly, as it does in transformers, and so large that a score beside it vanishes.
@@ -21,7 +21,7 @@ pub struct T5Encoder {
 
 impl T5Encoder {
     /// Names that checkpoints may hold and the encoder does not ask for: older files repeat the
-    /// embedding table.
+    /// embedding table. (A file that has it under this name only is read from there.)
     pub const IGNORED: [&'static str; 1] = ["encoder.embed_tokens.weight"];
 
     /// An encoder of these sizes.
@@ -35,9 +35,11 @@ impl T5Encoder {
     /// A parameter is missing or misshapen.
     pub fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         let config = &self.config;
-        weights.embedding("shared", config.vocabulary, config.width)?;
-        distance_table(config, weights)?;
+        token_table(config, weights)?;
         for index in 0..config.depth {
+            if index == 0 || config.position_bias == PositionBias::PerBlock {
+                distance_table(config, weights, index)?;
+            }
             Block::new(config, &block_weights(weights, index))?;
         }
         final_norm(config, weights)?;
@@ -57,9 +59,13 @@ impl T5Encoder {
     ) -> Result<Tensor<3>> {
         self.check(&tokens, &mask)?;
         let config = &self.config;
-        let bias = self.score_bias(weights, mask)?;
-        let mut x = weights.embedding("shared", config.vocabulary, config.width)?.apply(tokens);
+        let positions = Positions::new(config, mask);
+        let mut bias = positions.score_bias(&distance_table(config, weights, 0)?);
+        let mut x = token_table(config, weights)?.apply(tokens);
         for index in 0..config.depth {
+            if index > 0 && config.position_bias == PositionBias::PerBlock {
+                bias = positions.score_bias(&distance_table(config, weights, index)?);
+            }
             // A block lives for one turn, so that a provider may load it now and free it after.
             x = Block::new(config, &block_weights(weights, index))?.apply(x, &bias);
         }
@@ -92,20 +98,32 @@ impl T5Encoder {
             }),
         }
     }
+}
 
-    /// What is added to the scores of every block, `[B, N, L, L]`: the learnt bias of each
-    /// distance, and the mask of each key.
-    fn score_bias(&self, weights: &Weights<'_>, mask: Tensor<2>) -> Result<Tensor<4>> {
+/// What the scores of a caption depend on besides the tokens; the same in every block.
+struct Positions {
+    /// The bucket of every pair of query and key, `[1, L L]`.
+    buckets: Tensor<2, Int>,
+    /// What the mask adds to the scores of each key, `[B, 1, 1, L]`.
+    hidden: Tensor<4>,
+}
+
+impl Positions {
+    fn new(config: &T5Config, mask: Tensor<2>) -> Positions {
         let [batch, length] = mask.dims();
-        let index = distance_buckets(&self.config, length, &mask.device());
-        let table = distance_table(&self.config, weights)?;
-        let position = table
-            .apply(index)
-            .reshape([length, length, self.config.heads])
-            .permute([2, 0, 1])
-            .unsqueeze_dim::<4>(0);
-        let hidden = (mask - 1.0) * HIDDEN;
-        Ok(position + hidden.reshape([batch, 1, 1, length]))
+        let buckets = distance_buckets(config, length, &mask.device());
+        let hidden = ((mask - 1.0) * HIDDEN).reshape([batch, 1, 1, length]);
+        Positions { buckets, hidden }
+    }
+
+    /// What is added to the scores, `[B, N, L, L]`: the learnt bias of each distance, and the mask
+    /// of each key.
+    fn score_bias(&self, table: &nn::Embedding) -> Tensor<4> {
+        let length = self.hidden.dims()[3];
+        let position: Tensor<3> = table.apply(self.buckets.clone());
+        let heads = position.dims()[2];
+        let position = position.reshape([length, length, heads]).permute([2, 0, 1]);
+        position.unsqueeze_dim::<4>(0) + self.hidden.clone()
     }
 }
 
@@ -117,9 +135,17 @@ fn final_norm(config: &T5Config, weights: &Weights<'_>) -> Result<RmsNorm> {
     weights.rms_norm("encoder.final_layer_norm", config.width, config.epsilon)
 }
 
-/// The bias of every bucket for every head; only the first block holds one.
-fn distance_table(config: &T5Config, weights: &Weights<'_>) -> Result<nn::Embedding> {
-    let attention = block_weights(weights, 0).at("layer.0.SelfAttention");
+/// The embedding of every token, under the one name or the other that files have it by.
+fn token_table(config: &T5Config, weights: &Weights<'_>) -> Result<nn::Embedding> {
+    let [own, repeated] = ["shared", "encoder.embed_tokens"];
+    let has = |name: &str| weights.has(&format!("{name}.weight"));
+    let name = if !has(own) && has(repeated) { repeated } else { own };
+    weights.embedding(name, config.vocabulary, config.width)
+}
+
+/// The bias of every bucket for every head.
+fn distance_table(config: &T5Config, weights: &Weights<'_>, index: usize) -> Result<nn::Embedding> {
+    let attention = block_weights(weights, index).at("layer.0.SelfAttention");
     attention.embedding("relative_attention_bias", config.buckets, config.heads)
 }
 

@@ -9,6 +9,12 @@ const DOWN_BLOCK: &str = "DownEncoderBlock2D";
 const UP_BLOCK: &str = "UpDecoderBlock2D";
 const ACTIVATIONS: [&str; 2] = ["silu", "swish"];
 
+/// Each level halves the picture; no picture can be halved more often.
+const MOST_LEVELS: usize = 16;
+
+/// No size of a model comes near this, and products of two such sizes do not overflow.
+const LARGEST: usize = 1 << 16;
+
 /// A config that can be built: every level has its width, every width its groups.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -146,10 +152,11 @@ impl Raw {
             ("up_block_types", &self.up_block_types),
         ];
         for (key, types) in blocks {
-            if types.len() != levels || levels == 0 {
+            if types.len() != levels || !(1..=MOST_LEVELS).contains(&levels) {
                 let got = types.len();
                 return Err(contradiction(format!(
-                    "`{key}` has {got} entries and `block_out_channels` {levels}; each level needs one of both"
+                    "`{key}` has {got} entries and `block_out_channels` {levels}; each of 1 to \
+                     {MOST_LEVELS} levels needs one of both"
                 )));
             }
         }
@@ -183,8 +190,10 @@ impl Raw {
             ("latent_channels", self.latent_channels),
             ("layers_per_block", self.layers_per_block),
         ];
-        if let Some((key, _)) = counts.iter().find(|(_, count)| *count == 0) {
-            return Err(contradiction(format!("`{key}` is 0, but must be at least 1")));
+        let widths = self.block_out_channels.iter().map(|width| ("block_out_channels", *width));
+        let mut counts = counts.into_iter().chain(widths);
+        if let Some((key, count)) = counts.find(|(_, count)| !(1..=LARGEST).contains(count)) {
+            return Err(contradiction(format!("`{key}` is {count}, but must be 1 to {LARGEST}")));
         }
         match self.scaling_factor.is_normal() {
             true => Ok(()),

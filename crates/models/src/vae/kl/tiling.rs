@@ -5,10 +5,11 @@
 
 use std::ops::Range;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use nn::{Error, Result};
 
 use super::config::KlConfig;
+use crate::vae::blend::blend;
 
 /// How to cut what is larger than a tile, as diffusers' `enable_tiling` does.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +24,14 @@ impl Tiling {
     /// Tiles of the size the model was trained on; a quarter overlaps.
     pub fn of(config: &KlConfig) -> Tiling {
         Tiling { sample_min_size: config.sample_size, overlap_factor: 0.25 }
+    }
+
+    /// Checks that tiles of a VAE with cells of `factor` pixels can be cut like this.
+    ///
+    /// # Errors
+    /// They would be empty, or leave gaps.
+    pub fn check(&self, factor: usize) -> Result<()> {
+        self.in_cells(factor).map(drop)
     }
 
     /// The side of a tile and the way from one to the next, in cells of `factor` pixels.
@@ -156,26 +165,6 @@ struct Place {
 impl Place {
     fn samples(&self) -> Range<usize> {
         self.sample..self.sample + 1
-    }
-}
-
-/// Fades from what the tile before made of the first pixels of `tile` to `tile` itself.
-fn blend(before: Option<Tensor<4>>, tile: Tensor<4>, axis: usize) -> Tensor<4> {
-    let Some(before) = before else { return tile };
-    let (extent, side) = (before.dims()[axis], tile.dims()[axis]);
-    let ramp = |weight: fn(f64) -> f64| {
-        let weights = (0..extent).map(|pixel| weight(pixel as f64 / extent as f64) as f32);
-        let mut shape = [1; 4];
-        shape[axis] = extent;
-        let weights = TensorData::new(weights.collect::<Vec<_>>(), shape);
-        Tensor::<4>::from_data(weights, &tile.device())
-    };
-    let fading = before * ramp(|share| 1.0 - share);
-    let rising = tile.clone().slice_dim(axis, 0..extent) * ramp(|share| share);
-    let blended = fading + rising;
-    match extent < side {
-        true => Tensor::cat(vec![blended, tile.slice_dim(axis, extent..side)], axis),
-        false => blended,
     }
 }
 

@@ -73,6 +73,22 @@ fn captions_are_prepared_as_diffusers_does() {
     assert!(wrong.is_empty(), "caption, ours, diffusers': {wrong:#?}");
 }
 
+#[test]
+fn prompts_are_repaired_as_wan_does() {
+    #[derive(Deserialize)]
+    struct Row {
+        caption: String,
+        prompt: String,
+    }
+    let rows: Vec<Row> = read("prompts.json");
+    let wrong: Vec<_> = rows
+        .iter()
+        .map(|row| (&row.caption, caption::repaired(&row.caption), &row.prompt))
+        .filter(|(_, ours, wanted)| ours != *wanted)
+        .collect();
+    assert!(wrong.is_empty(), "caption, ours, diffusers': {wrong:#?}");
+}
+
 /// A copy of the sentencepiece folder with other settings; the folder lives as long as the guard.
 fn variant(change: impl Fn(&mut Value)) -> TempDir {
     let folder = TempDir::new().expect("a temporary folder");
@@ -97,6 +113,22 @@ fn a_tokenizer_json_gives_the_ids_of_transformers() {
         9,
         &[105, 2, 5, 12, 124, 1, 105, 234, 1],
     );
+}
+
+/// Wan's tokenizer falls back on bytes, and every prompt is padded to 512 tokens.
+#[test]
+fn a_umt5_folder_gives_the_ids_of_transformers() {
+    #[derive(Deserialize)]
+    struct Row {
+        caption: String,
+        ids: Vec<u32>,
+    }
+    let tokenizer = Tokenizer::open(&goldens().join("tokenizer-umt5")).expect("a tokenizer");
+    let rows: Vec<Row> = read("tokenizer-umt5/ids.json");
+    assert!(rows.iter().any(|row| row.ids.iter().any(|id| (3..259).contains(id))), "bytes");
+    for row in &rows {
+        check(&tokenizer, &row.caption, 512, &row.ids);
+    }
 }
 
 #[test]
@@ -130,6 +162,9 @@ fn settings_that_would_give_other_ids_are_refused() {
         assert!(matches!(error, TokenizerError::Unsupported { .. }), "{error}");
         assert!(error.to_string().contains(key) && error.to_string().contains(value), "{error}");
     }
+    let folder = variant(|settings| settings["extra_ids"] = json!(u64::MAX));
+    let error = Tokenizer::open(folder.path()).expect_err("too many").to_string();
+    assert!(error.contains("`extra_ids` is 18446744073709551615"), "{error}");
 }
 
 #[test]
@@ -157,4 +192,80 @@ fn folders_without_a_whole_tokenizer_are_refused() {
     std::fs::write(folder.path().join("tokenizer.json"), "{").expect("a file");
     let error = Tokenizer::open(folder.path()).expect_err("half a file");
     assert!(error.to_string().contains("tokenizer.json"), "{error}");
+}
+
+/// The golden sentencepiece model with more fields at its end, which for protobuf replace earlier
+/// ones.
+fn lengthened(fields: &[u8]) -> Result<Tokenizer, TokenizerError> {
+    let folder = variant(|_| {});
+    let path = folder.path().join("spiece.model");
+    let whole = std::fs::read(&path).expect("the model");
+    std::fs::write(path, [&whole, fields].concat()).expect("the longer model");
+    Tokenizer::open(folder.path())
+}
+
+#[test]
+fn models_that_would_give_other_ids_are_refused() {
+    const TRAINER: u8 = 2 << 3 | 2;
+    const NORMALIZER: u8 = 3 << 3 | 2;
+    for (fields, key) in [
+        (&[TRAINER, 2, 3 << 3, 2][..], "`model_type` is 2"),
+        (&[TRAINER, 3, 0x98, 0x02, 1][..], "`byte_fallback` is true"),
+        (&[NORMALIZER, 2, 3 << 3, 0][..], "`add_dummy_prefix` is false"),
+        (&[NORMALIZER, 2, 4 << 3, 0][..], "`remove_extra_whitespaces` is false"),
+    ] {
+        let error = lengthened(fields).expect_err(key);
+        assert!(matches!(error, TokenizerError::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains(key), "{error}");
+    }
+}
+
+#[test]
+fn fields_that_nobody_knows_are_passed_over() {
+    const UNKNOWN: u8 = 15 << 3;
+    // A number, eight bytes, bytes of a length, four bytes: what they hold would be damage elsewhere.
+    let known = [
+        &[UNKNOWN, 0xff, 0xff, 0xff, 0xff, 0x01][..],
+        &[UNKNOWN | 1, 7, 7, 7, 7, 7, 7, 7, 7],
+        &[UNKNOWN | 2, 3, 7, 7, 7],
+        &[UNKNOWN | 5, 7, 7, 7, 7],
+    ];
+    let tokenizer = lengthened(&known.concat()).expect("a tokenizer");
+    check(&tokenizer, "a red circle", 5, &[5, 12, 124, 1]);
+    for damaged in [&[UNKNOWN | 3][..], &[UNKNOWN | 7], &[UNKNOWN, 0xff], &[UNKNOWN | 2, 9, 1]] {
+        let error = lengthened(damaged).expect_err("damage");
+        assert!(matches!(error, TokenizerError::Corrupt { .. }), "{error}");
+    }
+}
+
+#[test]
+fn without_settings_those_of_t5_hold() {
+    let folder = variant(|_| {});
+    std::fs::remove_file(folder.path().join("tokenizer_config.json")).expect("the settings");
+    let tokenizer = Tokenizer::open(folder.path()).expect("a tokenizer");
+    let golden: Ids = read("tokenizer-spiece/ids.json");
+    for row in &golden.captions {
+        check(&tokenizer, &row.caption, golden.max_length, &row.ids);
+    }
+}
+
+/// A `tokenizer.json` may ask for padding and a limit of its own; the caller decides about both.
+#[test]
+fn lengths_in_a_tokenizer_json_are_passed_over() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let mut whole: Value = read("pixart-tiny/tokenizer/tokenizer.json");
+    whole["truncation"] = json!({
+        "direction": "Left", "max_length": 3, "strategy": "LongestFirst", "stride": 0,
+    });
+    whole["padding"] = json!({
+        "strategy": {"Fixed": 40}, "direction": "Left", "pad_to_multiple_of": null, "pad_id": 7,
+        "pad_type_id": 0, "pad_token": "<pad>",
+    });
+    let path = folder.path().join("tokenizer.json");
+    std::fs::write(path, whole.to_string()).expect("a file");
+    // A whole tokenizer is believed before the pieces it was made from.
+    std::fs::write(folder.path().join("spiece.model"), "damaged").expect("a file");
+    let tokenizer = Tokenizer::open(folder.path()).expect("a tokenizer");
+    let wanted = [5, 12, 124, 86, 105, 242, 249, 232, 247, 1];
+    check(&tokenizer, "a red circle moves left", 12, &wanted);
 }

@@ -1,0 +1,3 @@
+//! What training reads and generation writes: clips in the formats that people use.
+
+pub mod media;

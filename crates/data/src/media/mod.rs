@@ -1,0 +1,43 @@
+//! Clips in and out.
+//!
+//! A [`ClipWriter`] takes frames one at a time, as they are decoded, and the extension of its
+//! path says what they become:
+//!
+//! | path | what is written |
+//! |---|---|
+//! | `x.mp4` | H.264 in yuv420, BT.709, limited range; plays in browsers |
+//! | `x.gif` | one palette for the whole clip, looping forever |
+//! | `x.png` | a contact sheet; the picture itself if there is one frame |
+//! | `x.safetensors` | `frames`: f32 `[F, H, W, 3]` from 0 to 1, not rounded |
+//! | `x/` or no extension | a folder of `0000.png`, `0001.png`, … |
+//!
+//! Nothing half-written is ever seen under the path: it appears whole when the writer is
+//! finished, and not at all if the writer is dropped before.
+//!
+//! [`Clip::read`] and [`ClipReader`] read any video by the program `ffmpeg`, and pictures without
+//! it.
+
+mod error;
+mod frame;
+mod rate;
+
+mod aside;
+mod write;
+
+mod folder;
+mod gif;
+mod mp4;
+mod palette;
+mod sheet;
+mod tensor;
+mod yuv;
+
+mod ffmpeg;
+mod read;
+
+pub use error::{Error, Result};
+pub use ffmpeg::ClipReader;
+pub use frame::Frame;
+pub use rate::FrameRate;
+pub use read::Clip;
+pub use write::{ClipWriter, Format};

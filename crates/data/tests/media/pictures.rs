@@ -1,0 +1,75 @@
+//! Contact sheets, folders and tensors, which keep every pixel.
+
+use super::{Frame, frame, frames, names, rate, write};
+use data::media::{Clip, ClipWriter};
+use safetensors::SafeTensors;
+
+#[test]
+fn a_single_frame_is_just_the_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.png");
+    write(&path, &[frame(0, 21, 34)], rate("16"));
+    let image = image::open(&path).unwrap().into_rgb8();
+    assert_eq!((image.height(), image.width()), (21, 34));
+    assert_eq!(image.into_raw(), frame(0, 21, 34).bytes());
+}
+
+/// Every frame is on the sheet, row by row, with paper between.
+#[test]
+fn a_sheet_shows_all_frames_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sheet.PNG");
+    let frames = frames(7, 20, 30);
+    write(&path, &frames, rate("16"));
+    let sheet = image::open(&path).unwrap().into_rgb8();
+    assert_eq!((sheet.height(), sheet.width()), (3 * 22 - 2, 3 * 32 - 2));
+    for (index, frame) in frames.iter().enumerate() {
+        let (top, left) = (22 * (index as u32 / 3), 32 * (index as u32 % 3));
+        let part = image::imageops::crop_imm(&sheet, left, top, 30, 20).to_image();
+        assert_eq!(part.into_raw(), frame.bytes(), "frame {index}");
+    }
+    let paper = [sheet.get_pixel(30, 5), sheet.get_pixel(5, 21), sheet.get_pixel(93, 63)];
+    assert!(paper.iter().all(|pixel| pixel.0 == [32; 3]), "{paper:?}");
+}
+
+#[test]
+fn a_folder_has_one_file_per_frame() {
+    let folder = tempfile::tempdir().unwrap();
+    let frames = frames(11, 9, 14);
+    // A name without extension, an empty folder, and a slash after what looks like one.
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    for name in ["frames", "empty", "v1.5/"] {
+        let path = folder.path().join(name);
+        let mut writer = ClipWriter::create(&path, rate("16")).unwrap();
+        frames.iter().for_each(|frame| writer.push(frame).unwrap());
+        writer.finish().unwrap();
+        let want: Vec<String> = (0..11).map(|index| format!("{index:04}.png")).collect();
+        assert_eq!(names(&path), want);
+        for (name, frame) in want.iter().zip(&frames) {
+            let clip = Clip::read(&path.join(name)).unwrap();
+            assert_eq!(clip.bytes(), frame.bytes(), "{name}");
+        }
+    }
+    assert_eq!(names(folder.path()), ["empty", "frames", "v1.5"]);
+}
+
+#[test]
+fn a_tensor_keeps_all_digits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("clip.safetensors");
+    let frames = frames(5, 7, 11);
+    write(&path, &frames, rate("23.976"));
+    let bytes = std::fs::read(&path).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(tensors.names(), ["frames"]);
+    let view = tensors.tensor("frames").unwrap();
+    assert_eq!(view.shape(), [5, 7, 11, 3]);
+    assert_eq!(view.dtype(), safetensors::Dtype::F32);
+    let value = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+    let found: Vec<f32> = view.data().chunks(4).map(value).collect();
+    let want: Vec<f32> = frames.iter().flat_map(Frame::values).copied().collect();
+    assert_eq!(found, want);
+    assert!(want.iter().any(|value| (value * 255.0).fract() != 0.0));
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    assert_eq!(header.metadata().as_ref().unwrap()["fps"], "24000/1001");
+}

@@ -1,0 +1,138 @@
+//! A folder of any family we have, and what all families share.
+
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor};
+use data::media::Frame;
+use nn::Precision;
+
+use crate::error::{Error, Result};
+use crate::folder::ModelFolder;
+use crate::lora::LoraSource;
+use crate::progress::Progress;
+use crate::request::Request;
+use crate::{pixart, tensors, wan};
+
+/// How long components stay in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Residency {
+    /// All of them, from first use on.
+    Kept,
+    /// One at a time.
+    OneAtATime,
+}
+
+/// How a folder is opened.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// In which type the transformer's matrices are held.
+    pub precision: Precision,
+    /// How long components stay in memory.
+    pub residency: Residency,
+    /// Where to compute.
+    pub device: Device,
+    /// Low-rank changes to the transformer, or to its first expert.
+    pub loras: Vec<LoraSource>,
+    /// Low-rank changes to the second expert.
+    pub second_loras: Vec<LoraSource>,
+}
+
+/// A diffusers folder, checked and ready.
+pub struct Pipeline(Family);
+
+enum Family {
+    Pixart(Box<pixart::Pipeline>),
+    Wan(Box<wan::Pipeline>),
+}
+
+/// Receives what is decoded, frame by frame, so that no one need hold a whole clip.
+pub trait Frames {
+    /// Says how much is coming: so many samples of so many frames. Nothing was computed yet, so
+    /// this is the place to refuse.
+    ///
+    /// # Errors
+    /// It cannot be received.
+    fn begin(&mut self, samples: usize, frames: usize) -> Result<()>;
+
+    /// The next frame of a sample; its frames come in order, and samples one after another.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    fn frame(&mut self, sample: usize, frame: Frame) -> Result<()>;
+}
+
+/// What a request gave besides its frames.
+pub struct Answer {
+    /// The final latents, before the VAE, in the model's own scaling.
+    pub latents: Latents,
+}
+
+/// Final latents of all samples, in the shape diffusers gives them.
+#[derive(Clone, Debug)]
+pub enum Latents {
+    /// `[samples, C, h, w]`.
+    Picture(Tensor<4>),
+    /// `[samples, C, F, h, w]`.
+    Clip(Tensor<5>),
+}
+
+impl Latents {
+    /// The bytes of a safetensors file that holds them under `latents`.
+    ///
+    /// # Errors
+    /// They cannot be serialised.
+    pub fn file(self) -> Result<Vec<u8>> {
+        match self {
+            Latents::Picture(latents) => tensors::one_tensor_file("latents", latents),
+            Latents::Clip(latents) => tensors::one_tensor_file("latents", latents),
+        }
+    }
+}
+
+impl Pipeline {
+    /// Opens a folder and checks every component against its config. Weights stay on disk.
+    ///
+    /// # Errors
+    /// The folder is of no family we have, or a part of it is missing, damaged or unsupported.
+    pub fn open(path: &Path, setup: &Setup) -> Result<Pipeline> {
+        let folder = ModelFolder::open(path)?;
+        let class = folder.class();
+        if pixart::Pipeline::CLASSES.contains(&class) {
+            return Ok(Pipeline(Family::Pixart(Box::new(pixart::Pipeline::open(&folder, setup)?))));
+        }
+        if wan::Pipeline::CLASSES.contains(&class) {
+            return Ok(Pipeline(Family::Wan(Box::new(wan::Pipeline::open(&folder, setup)?))));
+        }
+        let supported = pixart::Pipeline::CLASSES.iter().chain(&wan::Pipeline::CLASSES);
+        Err(Error::Pipeline {
+            path: path.join("model_index.json"),
+            class: class.to_owned(),
+            supported: supported.copied().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Runs a request. Everything about it that can be wrong is found before the first network runs.
+    ///
+    /// # Errors
+    /// The request does not fit the model, a network gave values that are not finite, a frame could
+    /// not be kept, or the user interrupted.
+    pub fn run(
+        &mut self,
+        request: &Request,
+        progress: &mut dyn Progress,
+        frames: &mut dyn Frames,
+    ) -> Result<Answer> {
+        match &mut self.0 {
+            Family::Pixart(pipeline) => pipeline.run(request, progress, frames),
+            Family::Wan(pipeline) => pipeline.run(request, progress, frames),
+        }
+    }
+
+    /// Frames per second at which this model's clips are meant to play.
+    pub fn frame_rate(&self) -> f64 {
+        match &self.0 {
+            Family::Pixart(_) => 1.0,
+            Family::Wan(pipeline) => pipeline.frame_rate(),
+        }
+    }
+}

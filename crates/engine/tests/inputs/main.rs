@@ -1,0 +1,5 @@
+//! What users give, against what diffusers and transformers make of it (see `goldens/README.md`).
+
+mod lora;
+mod pictures;
+mod tokenizer;

@@ -1,0 +1,211 @@
+//! The blocks of Wan and its head.
+
+use burn::tensor::Tensor;
+use kernels::{Activation, Modulation, gated_residual};
+use nn::{Attention, LayerNorm, Linear, Qkv, Reach, Result, RmsNorm, Site, Weights};
+
+use super::WanConfig;
+use super::model::{Rope, Shared};
+
+/// A projection to keys with their norm, and one to values.
+struct Keys {
+    k: Linear,
+    v: Linear,
+    norm: RmsNorm,
+    head_width: usize,
+}
+
+impl Keys {
+    /// `[k, v, norm]` are the names of the three.
+    fn new(weights: &Weights<'_>, [k, v, norm]: [&str; 3], config: &WanConfig) -> Result<Keys> {
+        let width = config.width();
+        Ok(Keys {
+            k: weights.linear(k, width, width)?,
+            v: weights.linear(v, width, width)?,
+            norm: weights.rms_norm(norm, width, config.epsilon)?,
+            head_width: config.head_width,
+        })
+    }
+
+    /// Keys and values `[B, S, N, H]` of `x` `[B, S, D]`.
+    fn apply(&self, x: Tensor<3>) -> [Tensor<4>; 2] {
+        let k = self.norm.apply(self.k.apply(x.clone()));
+        [k, self.v.apply(x)].map(|x| heads(x, self.head_width))
+    }
+}
+
+/// Projections around an attention. Queries and keys are normalised over all heads together.
+struct Mixer {
+    q: Linear,
+    norm: RmsNorm,
+    keys: Keys,
+    out: Linear,
+}
+
+impl Mixer {
+    fn new(weights: &Weights<'_>, config: &WanConfig) -> Result<Mixer> {
+        let width = config.width();
+        Ok(Mixer {
+            q: weights.linear("to_q", width, width)?,
+            norm: weights.rms_norm("norm_q", width, config.epsilon)?,
+            keys: Keys::new(weights, ["to_k", "to_v", "norm_k"], config)?,
+            out: weights.linear("to_out.0", width, width)?,
+        })
+    }
+
+    /// `[B, T, N, H]` of `x` `[B, T, D]`.
+    fn queries(&self, x: Tensor<3>) -> Tensor<4> {
+        heads(self.norm.apply(self.q.apply(x)), self.keys.head_width)
+    }
+
+    /// `[B, T, N, H]` to `[B, T, D]`.
+    fn join(&self, x: Tensor<4>) -> Tensor<3> {
+        let [batch, tokens, heads, head_width] = x.dims();
+        self.out.apply(x.reshape([batch, tokens, heads * head_width]))
+    }
+}
+
+/// `[B, T, N H]` to `[B, T, N, H]`.
+fn heads(x: Tensor<3>, head_width: usize) -> Tensor<4> {
+    let [batch, tokens, width] = x.dims();
+    x.reshape([batch, tokens, width / head_width, head_width])
+}
+
+/// One transformer block.
+pub(super) struct Block {
+    index: usize,
+    table: Tensor<3>,
+    norm: LayerNorm,
+    own: Mixer,
+    cross_norm: Option<LayerNorm>,
+    cross: Mixer,
+    picture: Option<Keys>,
+    up: Linear,
+    down: Linear,
+}
+
+impl Block {
+    pub(super) fn new(index: usize, weights: &Weights<'_>, config: &WanConfig) -> Result<Block> {
+        let (width, feed) = (config.width(), config.feed_width);
+        let cross = weights.at("attn2");
+        let cross_norm = match config.cross_norm {
+            true => Some(weights.layer_norm("norm2", width, config.epsilon)?),
+            false => None,
+        };
+        let picture = match config.picture {
+            Some(_) => {
+                Some(Keys::new(&cross, ["add_k_proj", "add_v_proj", "norm_added_k"], config)?)
+            }
+            None => None,
+        };
+        Ok(Block {
+            index,
+            table: weights.table("scale_shift_table", [1, 6, width])?,
+            norm: LayerNorm::plain(config.epsilon),
+            own: Mixer::new(&weights.at("attn1"), config)?,
+            cross_norm,
+            cross: Mixer::new(&cross, config)?,
+            picture,
+            up: weights.linear("ffn.net.0.proj", width, feed)?,
+            down: weights.linear("ffn.net.2", feed, width)?,
+        })
+    }
+
+    /// `x` is `[B, T, D]`.
+    pub(super) fn apply(
+        &self,
+        x: Tensor<3>,
+        shared: &Shared,
+        attention: &mut dyn Attention,
+    ) -> Result<Tensor<3>> {
+        let modulated = rows(&self.table, &shared.modulation);
+        let [shift_own, scale_own, gate_own, shift_up, scale_up, gate_up] = modulated;
+        let index = || shared.index.clone();
+
+        let modulation = Modulation { scale: scale_own, shift: shift_own, index: index() };
+        let normed = self.norm.apply(x.clone(), Some(&modulation));
+        let mixed = self.mix(normed, &shared.rope, attention)?;
+        let x = gated_residual(x, mixed, gate_own, index());
+
+        let normed = match &self.cross_norm {
+            Some(norm) => norm.apply(x.clone(), None),
+            None => x.clone(),
+        };
+        let x = x + self.read(normed, shared, attention)?;
+
+        let modulation = Modulation { scale: scale_up, shift: shift_up, index: index() };
+        let normed = self.norm.apply(x.clone(), Some(&modulation));
+        let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh));
+        Ok(gated_residual(x, fed, gate_up, index()))
+    }
+
+    /// Self-attention of `[B, T, D]`.
+    fn mix(&self, x: Tensor<3>, rope: &Rope, attention: &mut dyn Attention) -> Result<Tensor<3>> {
+        let q = rope.turn(self.own.queries(x.clone()));
+        let [k, v] = self.own.keys.apply(x);
+        let qkv = Qkv { q, k: rope.turn(k), v };
+        Ok(self.own.join(attention.attend(self.site("own"), qkv, Reach::Own, None)?))
+    }
+
+    /// What `[B, T, D]` finds in the text, and in a picture beside it.
+    fn read(
+        &self,
+        x: Tensor<3>,
+        shared: &Shared,
+        attention: &mut dyn Attention,
+    ) -> Result<Tensor<3>> {
+        let q = self.cross.queries(x);
+        let [k, v] = self.cross.keys.apply(shared.text.clone());
+        let (mask, qkv) = (shared.text_mask.as_ref(), Qkv { q: q.clone(), k, v });
+        let mut read = attention.attend(self.site("text"), qkv, Reach::Replicated, mask)?;
+        if let (Some(keys), Some(picture)) = (&self.picture, &shared.picture) {
+            let [k, v] = keys.apply(picture.clone());
+            let qkv = Qkv { q, k, v };
+            read = read + attention.attend(self.site("image"), qkv, Reach::Replicated, None)?;
+        }
+        Ok(self.cross.join(read))
+    }
+
+    fn site(&self, name: &'static str) -> Site {
+        Site { layer: self.index, name }
+    }
+}
+
+/// The last norm and the projection to patches.
+pub(super) struct Head {
+    table: Tensor<3>,
+    norm: LayerNorm,
+    projection: Linear,
+    pixels: usize,
+}
+
+impl Head {
+    pub(super) fn new(weights: &Weights<'_>, config: &WanConfig) -> Result<Head> {
+        let (width, pixels) = (config.width(), config.pixels());
+        Ok(Head {
+            table: weights.table("scale_shift_table", [1, 2, width])?,
+            norm: LayerNorm::plain(config.epsilon),
+            projection: weights.linear("proj_out", width, pixels * config.out_channels)?,
+            pixels,
+        })
+    }
+
+    /// `[B, T, D]` to `[B, T, C pt ph pw]`.
+    pub(super) fn apply(&self, x: Tensor<3>, shared: &Shared) -> Tensor<3> {
+        let [shift, scale] = rows(&self.table, &shared.embedded.clone().repeat_dim(2, 2));
+        let modulation = Modulation { scale, shift, index: shared.index.clone() };
+        let x = self.projection.apply(self.norm.apply(x, Some(&modulation)));
+        // The checkpoint orders a patch by (frame, row, column, channel), latents have channels first.
+        let [batch, tokens, outputs] = x.dims();
+        x.reshape([batch, tokens, self.pixels, outputs / self.pixels])
+            .swap_dims(2, 3)
+            .reshape([batch, tokens, outputs])
+    }
+}
+
+/// Row `i` of a table `[1, R, D]` added to part `i` of `[B, K, R D]`.
+fn rows<const R: usize>(table: &Tensor<3>, shared: &Tensor<3>) -> [Tensor<3>; R] {
+    let [_, _, width] = table.dims();
+    let sum = table.clone().reshape([1, 1, R * width]) + shared.clone();
+    std::array::from_fn(|row| sum.clone().narrow(2, row * width, width))
+}

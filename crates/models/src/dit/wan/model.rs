@@ -1,0 +1,237 @@
+//! Wan as a fold over blocks.
+
+use burn::tensor::{Device, Int, Tensor};
+use nn::{Attention, Bag, Dit, Error, Inputs, Parameter, Prediction, Result, Weights};
+
+use super::WanConfig;
+use super::blocks::{Block, Head};
+use super::conditions::Conditions;
+
+/// The transformer. It holds its config only; parameters come by `Weights`.
+#[derive(Clone, Debug)]
+pub struct Wan {
+    /// Its numbers.
+    pub config: WanConfig,
+}
+
+/// What every block sees.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// `[B, K, 6 D]`.
+    pub modulation: Tensor<3>,
+    /// `[B, K, D]`.
+    pub embedded: Tensor<3>,
+    /// `[B, L, D]`.
+    pub text: Tensor<3>,
+    /// `[B, P, D]`.
+    pub picture: Option<Tensor<3>>,
+    /// Added to the scores of the text, `[B, 1, 1, L]`.
+    pub text_mask: Option<Tensor<4>>,
+    /// Where the tokens are.
+    pub rope: Rope,
+    /// The level of every token, `[B, T]`.
+    pub index: Option<Tensor<2, Int>>,
+}
+
+/// The angles by which the pairs of a head are turned; they have no gradient.
+#[derive(Clone, Debug)]
+pub struct Rope {
+    /// `[B | 1, T, H / 2]`.
+    pub cosine: Tensor<3>,
+    /// `[B | 1, T, H / 2]`.
+    pub sine: Tensor<3>,
+}
+
+impl Rope {
+    /// The heads `[B, T, N, H]` turned by where their tokens are.
+    pub(super) fn turn(&self, x: Tensor<4>) -> Tensor<4> {
+        let graph = x.device().is_autodiff();
+        let [cosine, sine] = [&self.cosine, &self.sine].map(|table| match graph {
+            true => Tensor::from_inner(table.clone()),
+            false => table.clone(),
+        });
+        kernels::rope(x, cosine, sine)
+    }
+}
+
+/// What flows from block to block: `[B, T, D]`.
+#[derive(Clone, Debug)]
+pub struct Stream(pub Tensor<3>);
+
+impl Bag for Shared {
+    fn tensors(&self) -> Vec<Parameter> {
+        let always = [&self.modulation, &self.embedded, &self.text];
+        always.into_iter().chain(&self.picture).map(|x| Parameter::new(x.clone())).collect()
+    }
+
+    fn with_tensors(&self, tensors: Vec<Parameter>) -> Shared {
+        let [modulation, embedded, text, picture @ ..] = &tensors[..] else {
+            panic!("three tensors, and a fourth for a picture")
+        };
+        assert_eq!(picture.len(), usize::from(self.picture.is_some()), "tensors of a picture");
+        Shared {
+            modulation: modulation.tensor(),
+            embedded: embedded.tensor(),
+            text: text.tensor(),
+            picture: picture.first().map(Parameter::tensor),
+            ..self.clone()
+        }
+    }
+}
+
+impl Bag for Stream {
+    fn tensors(&self) -> Vec<Parameter> {
+        vec![Parameter::new(self.0.clone())]
+    }
+
+    fn with_tensors(&self, tensors: Vec<Parameter>) -> Stream {
+        Stream(tensors[0].tensor())
+    }
+}
+
+impl Wan {
+    /// Modules whose matrices keep their stored type under `--dtype bf16`: what stands before and
+    /// after the blocks. They hold under 2 % of the weights; rounding them costs more than rounding
+    /// all blocks does. The reference keeps its timestep embedder too, and vectors and tables,
+    /// which we never round.
+    pub const KEPT: [&str; 3] = ["patch_embedding", "condition_embedder", "proj_out"];
+
+    /// Where the tokens of a video of `[frames, rows, columns]` patches lie, `[batch, 3, T, 2]`, in
+    /// patches.
+    pub fn positions(&self, grid: [usize; 3], batch: usize, device: &Device) -> Tensor<4> {
+        nn::grid_positions(grid, [1.0; 3], batch, device)
+    }
+
+    /// Parameters that some published files hold and no version of the model uses.
+    pub fn ignored(&self) -> Vec<String> {
+        let name = |block| format!("blocks.{block}.attn2.norm_added_q.weight");
+        (0..self.config.depth).map(name).collect()
+    }
+
+    fn build(&self, index: usize, weights: &Weights<'_>) -> Result<Block> {
+        Block::new(index, &weights.at(format!("blocks.{index}")), &self.config)
+    }
+
+    fn patch_projection(&self, weights: &Weights<'_>) -> Result<nn::Linear> {
+        let [frames, rows, columns] = self.config.patch;
+        let shape = [self.config.width(), self.config.in_channels, frames, rows, columns];
+        weights.patch_projection("patch_embedding", &shape)
+    }
+
+    fn check(&self, inputs: &Inputs) -> Result<()> {
+        let video = &inputs.video;
+        let [batch, tokens, width] = video.tokens.dims();
+        let channels = self.config.in_channels * self.config.pixels();
+        if width != channels {
+            let want = format!("the transformer takes {channels} values per token");
+            return wrong("the width of a token", width, want);
+        }
+        if video.positions.dims() != [batch, 3, tokens, 2] {
+            let want = format!("{batch} samples of {tokens} tokens lie on three axes");
+            return wrong("the shape of positions", format!("{:?}", video.positions.dims()), want);
+        }
+        let [samples, levels] = video.levels.distinct.dims();
+        if samples != batch || video.levels.index.is_none() && levels != 1 {
+            let got = format!("[{samples}, {levels}]");
+            let want = format!("{batch} samples need a row each, and several levels an index");
+            return wrong("the shape of the noise levels", got, want);
+        }
+        let [_, _, text] = video.context.tokens.dims();
+        if text != self.config.text_width {
+            let want = format!("text_dim is {}", self.config.text_width);
+            return wrong("the width of the text embedding", text, want);
+        }
+        self.check_picture(video.context.image.as_ref())
+    }
+
+    fn check_picture(&self, picture: Option<&Tensor<3>>) -> Result<()> {
+        let (config, picture) = match (&self.config.picture, picture) {
+            (None, None) => return Ok(()),
+            (Some(config), Some(picture)) => (config, picture),
+            (None, Some(_)) => {
+                let want = "this transformer looks at no image encoder (image_dim is null)";
+                return wrong("the image embedding", "given", want);
+            }
+            (Some(_), None) => {
+                let want = "this transformer looks at an image encoder (image_dim is set)";
+                return wrong("the image embedding", "missing", want);
+            }
+        };
+        let [_, tokens, width] = picture.dims();
+        if width != config.width {
+            let want = format!("image_dim is {}", config.width);
+            return wrong("the width of the image embedding", width, want);
+        }
+        match config.tokens {
+            Some(places) if places != tokens => {
+                let want = format!("pos_embed_seq_len is {places}: a first and a last picture");
+                wrong("the number of image tokens", tokens, want)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn wrong<T>(what: &'static str, got: impl ToString, want: impl Into<String>) -> Result<T> {
+    Err(Error::Shape { what, got: got.to_string(), want: want.into() })
+}
+
+impl Dit for Wan {
+    type Shared = Shared;
+    type Stream = Stream;
+
+    fn depth(&self) -> usize {
+        self.config.depth
+    }
+
+    fn declare(&self, weights: &Weights<'_>) -> Result<()> {
+        Conditions::new(weights, &self.config)?;
+        self.patch_projection(weights)?;
+        for index in 0..self.config.depth {
+            self.build(index, weights)?;
+        }
+        Head::new(weights, &self.config).map(drop)
+    }
+
+    fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
+        self.check(inputs)?;
+        let video = &inputs.video;
+        let conditions = Conditions::new(weights, &self.config)?;
+        let (embedded, modulation) = conditions.level.apply(&video.levels);
+        let picture = conditions.picture.zip(video.context.image.clone());
+        let text_mask = video.context.mask.as_ref().map(|mask| {
+            let [batch, length] = mask.dims();
+            kernels::additive_mask(mask.clone().greater_elem(0.5)).reshape([batch, 1, 1, length])
+        });
+        let [cosine, sine] = nn::rope_angles(&video.positions, &self.config.pairs());
+        Ok(Shared {
+            modulation,
+            embedded,
+            text: conditions.text.apply(video.context.tokens.clone()),
+            picture: picture.map(|(embedder, tokens)| embedder.apply(tokens)),
+            text_mask,
+            rope: Rope { cosine, sine },
+            index: video.levels.index.clone(),
+        })
+    }
+
+    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
+        Ok(Stream(self.patch_projection(weights)?.apply(inputs.video.tokens.clone())))
+    }
+
+    fn block(
+        &self,
+        index: usize,
+        weights: &Weights<'_>,
+        stream: Stream,
+        shared: &Shared,
+        attention: &mut dyn Attention,
+    ) -> Result<Stream> {
+        self.build(index, weights)?.apply(stream.0, shared, attention).map(Stream)
+    }
+
+    fn head(&self, weights: &Weights<'_>, stream: Stream, shared: &Shared) -> Result<Prediction> {
+        let video = Head::new(weights, &self.config)?.apply(stream.0, shared);
+        Ok(Prediction { video, audio: None })
+    }
+}

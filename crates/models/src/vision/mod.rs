@@ -1,0 +1,3 @@
+//! Encoders of pictures that condition a transformer.
+
+pub mod clip;

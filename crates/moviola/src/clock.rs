@@ -1,0 +1,34 @@
+//! How long a run took to get where.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+/// Runs since the process started.
+pub(crate) struct Clock {
+    started: Instant,
+    first_step: Cell<Option<f64>>,
+}
+
+impl Clock {
+    /// A clock that has run since `started`.
+    pub(crate) fn new(started: Instant) -> Clock {
+        Clock { started, first_step: Cell::new(None) }
+    }
+
+    /// Seconds so far.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Notes that a denoising step has ended; only the first call counts.
+    pub(crate) fn first_step(&self) {
+        if self.first_step.get().is_none() {
+            self.first_step.set(Some(self.seconds()));
+        }
+    }
+
+    /// Seconds to the end of the first denoising step.
+    pub(crate) fn seconds_to_first_step(&self) -> Option<f64> {
+        self.first_step.get()
+    }
+}
