@@ -32,6 +32,8 @@ SCRIPTS = [
     "wan_folder.py",
     "wan_pipeline.py",
     "solvers.py",
+    "optimizers.py",
+    "dmd2.py",
     "wan_vae.py",
 ]
 

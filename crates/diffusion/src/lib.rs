@@ -29,6 +29,8 @@
 
 mod process;
 
+mod scene;
+
 mod config;
 mod options;
 
@@ -62,5 +64,10 @@ pub use guidance::{Branch, Guidance};
 pub use process::{Process, VpPrediction};
 pub use random::Draw;
 pub use samplers::TimestepSampler;
+pub use scene::{
+    AudioClock, Coordinates, NoiseLevels, Part, Reference, Region, Scene, Time, Track, Tracks,
+    align_reference, pool_mask,
+};
+pub use sigmas::{shifted_level, unshifted_level};
 pub use solver::{Solver, Step};
 pub use state::State;

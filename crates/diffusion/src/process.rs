@@ -14,6 +14,8 @@ pub enum Process {
     /// A straight line from data to noise, `x = (1 - level) clean + level epsilon`. The network
     /// predicts its velocity `epsilon - clean`.
     Flow,
+    /// The same line; the network predicts the clean sample. Wide tokens are learnt sooner so.
+    FlowClean,
     /// A variance-preserving process on discrete timesteps,
     /// `x = sqrt(a) clean + sqrt(1 - a) epsilon` with `a = alphas_cumprod[timestep]`. Levels are
     /// spread evenly over the timesteps: 0 is the first, 1 the last.
@@ -47,6 +49,7 @@ impl Process {
     pub fn target(&self, clean: Tensor<3>, epsilon: Tensor<3>, level: Tensor<3>) -> Tensor<3> {
         match self {
             Process::Flow => epsilon - clean,
+            Process::FlowClean => clean,
             Process::Vp { prediction: VpPrediction::Epsilon, .. } => epsilon,
             Process::Vp { prediction: VpPrediction::Sample, .. } => clean,
             Process::Vp { prediction: VpPrediction::Velocity, .. } => {
@@ -60,7 +63,7 @@ impl Process {
     pub fn clean(&self, noisy: Tensor<3>, prediction: Tensor<3>, level: Tensor<3>) -> Tensor<3> {
         match self {
             Process::Flow => noisy - prediction * level,
-            Process::Vp { prediction: VpPrediction::Sample, .. } => prediction,
+            Process::FlowClean | Process::Vp { prediction: VpPrediction::Sample, .. } => prediction,
             Process::Vp { prediction: VpPrediction::Epsilon, .. } => {
                 let (alpha, sigma) = self.scales(level);
                 (noisy - prediction * sigma) / alpha
@@ -72,10 +75,27 @@ impl Process {
         }
     }
 
+    /// The prediction as solvers want it: solvers of a flow follow velocities, all
+    /// `[batch, tokens, channels]`. Where there is no noise there is no velocity either.
+    pub fn for_solver(
+        &self,
+        noisy: Tensor<3>,
+        prediction: Tensor<3>,
+        level: Tensor<3>,
+    ) -> Tensor<3> {
+        match self {
+            Process::FlowClean => {
+                let moving = level.clone().greater_elem(0.0).float();
+                (noisy - prediction) * moving / level.clamp_min(f32::MIN_POSITIVE)
+            }
+            Process::Flow | Process::Vp { .. } => prediction,
+        }
+    }
+
     /// The timestep that the network is told for `level`, of the same shape.
     pub fn timestep(&self, level: Tensor<3>) -> Tensor<3> {
         match self {
-            Process::Flow => level * FLOW_TIMESTEPS,
+            Process::Flow | Process::FlowClean => level * FLOW_TIMESTEPS,
             Process::Vp { alphas_cumprod, .. } => (level * last_timestep(alphas_cumprod)).round(),
         }
     }
@@ -83,7 +103,7 @@ impl Process {
     /// The level of a timestep of a solver, the inverse of [`Process::timestep`].
     pub fn level(&self, timestep: f64) -> f64 {
         match self {
-            Process::Flow => timestep / FLOW_TIMESTEPS,
+            Process::Flow | Process::FlowClean => timestep / FLOW_TIMESTEPS,
             Process::Vp { alphas_cumprod, .. } => timestep / last_timestep(alphas_cumprod).max(1.0),
         }
     }
@@ -91,7 +111,7 @@ impl Process {
     /// How much signal and how much noise there is at `level`, each of the shape of `level`.
     fn scales(&self, level: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
         match self {
-            Process::Flow => (-level.clone() + 1.0, level),
+            Process::Flow | Process::FlowClean => (-level.clone() + 1.0, level),
             Process::Vp { alphas_cumprod, .. } => {
                 let (shape, device) = (level.dims(), level.device());
                 let timesteps = self.timestep(level).flatten::<1>(0, 2).int();

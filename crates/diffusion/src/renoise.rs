@@ -4,7 +4,7 @@
 //! Rollouts of training, validation and `generate` take the same steps, so a network is sampled
 //! as it was trained.
 
-use crate::process::Process;
+use crate::process::{Process, VpPrediction};
 use crate::solver::{Solver, Step};
 use crate::update::{Predicts, Scales, Update};
 use crate::{Error, Result};
@@ -36,6 +36,8 @@ impl Solver {
 fn update(process: &Process, from: Scales, to: Scales) -> Update {
     let predicts = match process {
         Process::Flow => Predicts::Flow,
+        // Whatever the process, a clean sample is a clean sample.
+        Process::FlowClean => Predicts::Vp(VpPrediction::Sample),
         Process::Vp { prediction, .. } => Predicts::Vp(*prediction),
     };
     let stay = Update::stay(predicts, from);
@@ -45,7 +47,7 @@ fn update(process: &Process, from: Scales, to: Scales) -> Update {
 /// How much signal and noise there is at a timestep that has been checked.
 fn scales(process: &Process, timestep: f64) -> Scales {
     match process {
-        Process::Flow => Scales::from_flow(process.level(timestep) as f32),
+        Process::Flow | Process::FlowClean => Scales::from_flow(process.level(timestep) as f32),
         Process::Vp { alphas_cumprod, .. } => {
             Scales::from_alpha_cumprod(alphas_cumprod[timestep as usize])
         }
@@ -54,13 +56,13 @@ fn scales(process: &Process, timestep: f64) -> Scales {
 
 fn check(process: &Process, timesteps: &[f64]) -> Result<()> {
     let allowed = match process {
-        Process::Flow => "numbers above 0, up to 1000".to_owned(),
+        Process::Flow | Process::FlowClean => "numbers above 0, up to 1000".to_owned(),
         Process::Vp { alphas_cumprod, .. } => {
             format!("whole numbers from 0 to {}", alphas_cumprod.len().saturating_sub(1))
         }
     };
     let is_one = |timestep: f64| match process {
-        Process::Flow => timestep > 0.0 && process.level(timestep) <= 1.0,
+        Process::Flow | Process::FlowClean => timestep > 0.0 && process.level(timestep) <= 1.0,
         Process::Vp { alphas_cumprod, .. } => {
             timestep.fract() == 0.0 && (0.0..alphas_cumprod.len() as f64).contains(&timestep)
         }

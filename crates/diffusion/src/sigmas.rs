@@ -25,6 +25,18 @@ pub(crate) fn shifted(sigma: f64, shift: f64) -> f64 {
     shift * sigma / (1.0 + (shift - 1.0) * sigma)
 }
 
+/// Moves a flow's noise level towards noise: a `shift` of 1 leaves it, more raises it.
+///
+/// Training and sampling of one model share the shift; there is one function for it.
+pub fn shifted_level(level: f64, shift: f64) -> f64 {
+    shifted(level, shift)
+}
+
+/// The level that [`shifted_level`] moves to `level`.
+pub fn unshifted_level(level: f64, shift: f64) -> f64 {
+    level / (shift - (shift - 1.0) * level)
+}
+
 /// Stretches flow noise levels away from pure noise, so that the last is `terminal`, if any.
 pub(crate) fn to_terminal(sigmas: Vec<f64>, terminal: Option<f64>) -> Vec<f64> {
     let (Some(end), Some(last)) = (terminal, sigmas.last()) else { return sigmas };
@@ -81,6 +93,14 @@ mod tests {
             assert!((sigmas[0] - 80.0).abs() < 1e-9 && (sigmas[8] - 0.01).abs() < 1e-9);
             assert_eq!(ladder(80.0, 0.01, 1).len(), 1);
         }
+    }
+
+    #[test]
+    fn a_shift_can_be_undone() {
+        for (level, shift) in [(0.0, 3.0), (0.3, 5.0), (0.999, 8.0), (1.0, 3.0), (0.4, 0.5)] {
+            assert!((unshifted_level(shifted_level(level, shift), shift) - level).abs() < 1e-12);
+        }
+        assert_eq!(shifted_level(0.5, 3.0), 0.75);
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod attention;
 mod convolution;
 mod gemm;
 mod group_norm;
+mod inplace;
 mod lanes;
 mod levels;
 mod linear;
@@ -54,6 +55,7 @@ pub use attention::{
 };
 pub use convolution::{CausalFrames, Convolution, causal_conv3d, conv2d, frames_conv2d};
 pub use group_norm::group_norm;
+pub use inplace::{AdamStep, Moments, adamw, blend};
 pub use linear::linear;
 pub use linear_map::linear_map;
 pub use mapped::map_file;

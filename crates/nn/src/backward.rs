@@ -14,8 +14,9 @@ use crate::attention::Attention;
 use crate::error::Result;
 use crate::fold::{Bag, Dit};
 use crate::inputs::{Inputs, Prediction};
+use crate::layers::Linear;
 use crate::store::Parameter;
-use crate::weights::{Provider, Weights};
+use crate::weights::{Bias, Provider, Weights};
 
 /// Named gradients, and that of the tokens.
 #[derive(Debug, Default)]
@@ -30,6 +31,9 @@ pub struct Backward {
 
 /// A scalar `[1]` of a prediction, inside its graph.
 pub type Loss<'a> = &'a dyn Fn(&Prediction) -> Tensor<1>;
+
+/// Which parameters want their gradients.
+pub type Trainable<'a> = &'a dyn Fn(&str) -> bool;
 
 impl Backward {
     /// Adds gradients by name: a parameter may serve several parts of a model.
@@ -82,6 +86,10 @@ impl Provider for Recording<'_> {
     fn has(&self, name: &str) -> bool {
         self.inner.has(name)
     }
+
+    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Linear> {
+        self.inner.linear_from(self, name, [inputs, outputs], bias)
+    }
 }
 
 /// The loss and its gradients. `loss` maps the prediction, inside a graph, to a scalar `[1]`.
@@ -95,16 +103,39 @@ pub fn backward<M: Dit>(
     inputs: &Inputs,
     (attention, loss): (&mut dyn Attention, Loss<'_>),
 ) -> Result<Backward> {
+    backward_keeping(model, (provider, trainable), inputs, (attention, loss), 0)
+}
+
+/// [`backward`] that keeps the graphs of the last `kept` blocks from the forward pass instead of
+/// running those blocks again: more memory, less work, the same bits.
+///
+/// # Errors
+/// Whatever a part of the model reports.
+pub fn backward_keeping<M: Dit>(
+    model: &M,
+    (provider, trainable): (&dyn Provider, Trainable<'_>),
+    inputs: &Inputs,
+    (attention, loss): (&mut dyn Attention, Loss<'_>),
+    kept: usize,
+) -> Result<Backward> {
     let plain = Weights::new(provider);
+    let recording = || Recording::new(provider, trainable);
     let shared = model.shared(&plain, inputs)?;
     let mut streams = vec![model.embed(&plain, inputs, &shared)?];
+    let mut graphs = Vec::new();
     for index in 0..model.depth() {
-        let stream = copy(&streams[index]);
-        streams.push(model.block(index, &plain, stream, &shared, attention)?);
+        if index + kept < model.depth() {
+            let stream = copy(&streams[index]);
+            streams.push(model.block(index, &plain, stream, &shared, attention)?);
+        } else {
+            let (stream, record) = (Leaves::of(&streams[index]), recording());
+            let graph = Graph::of(model, index, (record, stream, Leaves::of(&shared)), attention)?;
+            streams.push(detached(&graph.out));
+            graphs.push(graph);
+        }
     }
 
     let mut result = Backward::default();
-    let recording = || Recording::new(provider, trainable);
 
     // The head: from the last stream to the loss.
     let record = recording();
@@ -118,19 +149,18 @@ pub fn backward<M: Dit>(
     let mut total = common.gradients(&graph);
 
     for index in (0..model.depth()).rev() {
-        let record = recording();
-        let (stream, common) = (Leaves::of(&streams[index]), Leaves::of(&shared));
-        let out = model.block(
-            index,
-            &Weights::new(&record),
-            copy(&stream.bag),
-            &common.bag,
-            attention,
-        )?;
-        let graph = pull(&out, pulled).backward();
-        result.add(record.gradients(&graph));
-        pulled = stream.gradients(&graph);
-        total = add(common.gradients(&graph), total);
+        let block = match graphs.pop() {
+            Some(graph) => graph,
+            None => {
+                let leaves = (recording(), Leaves::of(&streams[index]), Leaves::of(&shared));
+                Graph::of(model, index, leaves, attention)?
+            }
+        };
+        let graph = pull(&block.out, pulled).backward();
+        result.add(block.record.gradients(&graph));
+        pulled = block.stream.gradients(&graph);
+        total = add(block.common.gradients(&graph), total);
+        streams.truncate(index + 1);
     }
 
     // What is left: one graph from tokens and conditions to the first stream and to `Shared`.
@@ -173,6 +203,34 @@ pub fn backward_whole<M: Dit>(
 
 fn copy<B: Bag>(bag: &B) -> B {
     bag.with_tensors(bag.tensors())
+}
+
+/// The values of a bag outside their graph.
+fn detached<B: Bag>(bag: &B) -> B {
+    let tensors = bag.tensors().into_iter();
+    let plain = tensors.map(|tensor| Parameter { values: tensor.values.inner(), ..tensor });
+    bag.with_tensors(plain.collect())
+}
+
+/// One block as a graph of its own, from its leaves to its stream.
+struct Graph<'a, M: Dit> {
+    record: Recording<'a>,
+    stream: Leaves<M::Stream>,
+    common: Leaves<M::Shared>,
+    out: M::Stream,
+}
+
+impl<'a, M: Dit> Graph<'a, M> {
+    fn of(
+        model: &M,
+        index: usize,
+        (record, stream, common): (Recording<'a>, Leaves<M::Stream>, Leaves<M::Shared>),
+        attention: &mut dyn Attention,
+    ) -> Result<Graph<'a, M>> {
+        let weights = Weights::new(&record);
+        let out = model.block(index, &weights, copy(&stream.bag), &common.bag, attention)?;
+        Ok(Graph { record, stream, common, out })
+    }
 }
 
 /// A bag whose tensors are leaves of a new graph that want their gradients.

@@ -17,7 +17,9 @@ mod store;
 mod weights;
 
 pub use attention::{Attention, Plain, Qkv, Reach, Site};
-pub use backward::{Backward, Loss, Recording, backward, backward_whole};
+pub use backward::{
+    Backward, Loss, Recording, Trainable, backward, backward_keeping, backward_whole,
+};
 pub use embedding::{grid_positions, position_embedding, rope_angles, timestep_embedding};
 pub use error::{Error, Result, most_similar};
 pub use fold::{Bag, Dit, forward, run_blocks};

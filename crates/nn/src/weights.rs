@@ -29,13 +29,40 @@ pub trait Provider {
     /// # Errors
     /// As [`Provider::values`].
     fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Linear> {
-        let weight = self.values(&format!("{name}.weight"), &[outputs, inputs])?;
-        let bias = match bias {
-            Bias::With => Some(self.values(&format!("{name}.bias"), &[outputs])?),
-            Bias::Without => None,
-        };
-        Ok(Linear::dense(weight.reshape([outputs, inputs]), bias))
+        dense(&|name, shape| self.values(name, shape), name, [inputs, outputs], bias)
     }
+
+    /// [`Provider::linear`] made of parameters that `leaves` hands out.
+    ///
+    /// A graph gives its own leaves here, so that whatever this provider does to its layers, an
+    /// adapter for instance, is inside the graph too. Override it together with `linear`.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn linear_from(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        bias: Bias,
+    ) -> Result<Linear> {
+        dense(&|name, shape| leaves.values(name, shape), name, [inputs, outputs], bias)
+    }
+}
+
+/// A layer with its whole matrix.
+fn dense(
+    values: &dyn Fn(&str, &[usize]) -> Result<Tensor<1>>,
+    name: &str,
+    [inputs, outputs]: [usize; 2],
+    bias: Bias,
+) -> Result<Linear> {
+    let weight = values(&format!("{name}.weight"), &[outputs, inputs])?;
+    let bias = match bias {
+        Bias::With => Some(values(&format!("{name}.bias"), &[outputs])?),
+        Bias::Without => None,
+    };
+    Ok(Linear::dense(weight.reshape([outputs, inputs]), bias))
 }
 
 /// Whether a layer adds a bias.

@@ -45,9 +45,9 @@ pub(super) const CRATES: [Crate; 17] = [
     present("models", &["kernels", "nn", "diffusion"]),
     present("parallel", &["kernels", "comm", "nn", "diffusion"]),
     present("engine", &["kernels", "comm", "nn", "diffusion", "data", "models", "parallel"]),
-    planned("train", &["kernels", "comm", "nn", "diffusion", "data", "parallel", "engine"]),
-    planned("strategies", &["nn", "diffusion", "train"]),
-    planned("methods", &["nn", "diffusion", "train"]),
+    present("train", &["kernels", "comm", "nn", "diffusion", "data", "parallel", "engine"]),
+    present("strategies", &["kernels", "nn", "diffusion", "train"]),
+    present("methods", &["kernels", "nn", "diffusion", "train"]),
     planned(
         "recipe",
         &[

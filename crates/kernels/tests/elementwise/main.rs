@@ -8,3 +8,4 @@ mod norm;
 mod rope;
 mod softmax;
 mod sums;
+mod updates;

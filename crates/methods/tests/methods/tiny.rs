@@ -1,0 +1,145 @@
+//! The network of `tools/goldens/dmd2.py`, and one that counts how often it runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use burn::tensor::Tensor;
+use kernels::silu;
+use nn::{
+    Attention, Backward, Bag, Dit, Inputs, Loss, Parameter, Prediction, Provider, Result,
+    Trainable, Weights,
+};
+use train::{Network, Recompute};
+
+/// A few matrices; every token sees the mean of all.
+#[derive(Clone, Copy)]
+pub(crate) struct Tiny {
+    pub(crate) channels: usize,
+    pub(crate) text: usize,
+    pub(crate) width: usize,
+}
+
+/// `[B, 1, W]`.
+pub(crate) struct Shared(Tensor<3>);
+
+/// `[B, T, W]`.
+pub(crate) struct Stream(Tensor<3>);
+
+impl Dit for Tiny {
+    type Shared = Shared;
+    type Stream = Stream;
+
+    fn depth(&self) -> usize {
+        1
+    }
+
+    fn declare(&self, weights: &Weights<'_>) -> Result<()> {
+        weights.linear("text", self.text, self.width)?;
+        weights.table("time", [self.width])?;
+        weights.linear("embed", self.channels, self.width)?;
+        weights.linear("blocks.0.mix", self.width, self.width)?;
+        weights.linear("head", self.width, self.channels).map(drop)
+    }
+
+    fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
+        let text = inputs.video.context.tokens.clone().mean_dim(1);
+        Ok(Shared(weights.linear("text", self.text, self.width)?.apply(text)))
+    }
+
+    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
+        let [samples, tokens, _] = inputs.video.tokens.dims();
+        let levels = &inputs.video.levels;
+        let each = match &levels.index {
+            Some(index) => levels.distinct.clone().gather(1, index.clone()),
+            None => levels.distinct.clone().expand([samples, tokens]),
+        };
+        let time = weights.table("time", [self.width])?.reshape([1, 1, self.width]);
+        let level = train::beside(&time, each.reshape([samples, tokens, 1]) / 1000.0);
+        let embed = weights.linear("embed", self.channels, self.width)?;
+        Ok(Stream(embed.apply(inputs.video.tokens.clone()) + time * level))
+    }
+
+    fn block(
+        &self,
+        index: usize,
+        weights: &Weights<'_>,
+        stream: Stream,
+        shared: &Shared,
+        _: &mut dyn Attention,
+    ) -> Result<Stream> {
+        let mix = weights.linear(&format!("blocks.{index}.mix"), self.width, self.width)?;
+        let mixed = mix.apply(stream.0.clone()) + shared.0.clone();
+        let mean = stream.0.clone().mean_dim(1);
+        Ok(Stream(stream.0 + silu(mixed) + mean))
+    }
+
+    fn head(&self, weights: &Weights<'_>, stream: Stream, _: &Shared) -> Result<Prediction> {
+        let video = weights.linear("head", self.width, self.channels)?.apply(stream.0);
+        Ok(Prediction { video, audio: None })
+    }
+}
+
+impl Bag for Shared {
+    fn tensors(&self) -> Vec<Parameter> {
+        vec![Parameter::new(self.0.clone())]
+    }
+
+    fn with_tensors(&self, tensors: Vec<Parameter>) -> Shared {
+        Shared(tensors[0].tensor())
+    }
+}
+
+impl Bag for Stream {
+    fn tensors(&self) -> Vec<Parameter> {
+        vec![Parameter::new(self.0.clone())]
+    }
+
+    fn with_tensors(&self, tensors: Vec<Parameter>) -> Stream {
+        Stream(tensors[0].tensor())
+    }
+}
+
+/// How often a network ran outside and inside a graph.
+#[derive(Clone, Default)]
+pub(crate) struct Counts(Arc<[AtomicUsize; 2]>);
+
+impl Counts {
+    /// Since the last call.
+    pub(crate) fn take(&self) -> [usize; 2] {
+        [0, 1].map(|kind| self.0[kind].swap(0, Ordering::Relaxed))
+    }
+}
+
+/// A network that is counted.
+pub(crate) struct Counted(pub(crate) Tiny, pub(crate) Counts);
+
+impl Network for Counted {
+    fn declare_parameters(&self, weights: &Weights<'_>) -> Result<()> {
+        self.0.declare(weights)
+    }
+
+    fn blocks(&self) -> usize {
+        self.0.depth()
+    }
+
+    fn predict(
+        &self,
+        provider: &dyn Provider,
+        inputs: &Inputs,
+        attention: &mut dyn Attention,
+    ) -> Result<Prediction> {
+        self.1.0[0].fetch_add(1, Ordering::Relaxed);
+        self.0.predict(provider, inputs, attention)
+    }
+
+    fn learn(
+        &self,
+        parameters: (&dyn Provider, Trainable<'_>),
+        inputs: &Inputs,
+        goal: (&mut dyn Attention, Loss<'_>),
+        recompute: Recompute,
+    ) -> Result<Backward> {
+        self.1.0[1].fetch_add(1, Ordering::Relaxed);
+        self.0.learn(parameters, inputs, goal, recompute)
+    }
+}

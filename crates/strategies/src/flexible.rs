@@ -1,0 +1,249 @@
+//! The strategy that does them all.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use diffusion::{
+    NoiseLevels, Part, Reference, Region, Scene, TimestepSampler, Track, Tracks, align_reference,
+};
+use nn::Prediction;
+use train::{Batch, Draws, Error, Losses, ModelInputs, Result, Strategy};
+
+use crate::config::{ConditionKind, FlexibleConfig, ModalityConfig, StrategyConfig};
+use crate::geometry::Geometry;
+use crate::reference::Factors;
+
+/// Text-to-video, video-to-video or anything given anything.
+pub struct Flexible {
+    name: &'static str,
+    config: FlexibleConfig,
+    geometry: Geometry,
+    samplers: Tracks<TimestepSampler>,
+    /// Read off the first batch that has a reference; later ones must agree.
+    factors: Cell<Option<Factors>>,
+}
+
+impl Flexible {
+    /// A strategy for a family of this `geometry`; `samplers` choose the noise of each modality.
+    ///
+    /// # Errors
+    /// Settings that cannot be, or a generated sound without a sampler.
+    pub fn new(
+        config: &StrategyConfig,
+        geometry: Geometry,
+        samplers: Tracks<TimestepSampler>,
+    ) -> Result<Flexible> {
+        let name = config.name();
+        let config = config.flexible();
+        config.check()?;
+        let sounds = config.audio.as_ref().is_some_and(|audio| audio.generated);
+        if sounds && samplers.audio.is_none() {
+            let want = "a sound that is generated needs its own";
+            return Err(Error::setting("timestep sampler of the audio", "missing", want));
+        }
+        Ok(Flexible { name, config, geometry, samplers, factors: Cell::new(None) })
+    }
+
+    fn video(&self, batch: &Batch, draws: &Draws) -> Result<Track> {
+        let config = &self.config.video;
+        let latents = batch.video(self.name, &config.source)?;
+        let (clean, positions, grid) = self.geometry.video(&config.source, latents)?;
+        let context = batch.text(self.name, &config.text)?.clone();
+        let mut track = Track::new(part(config), clean, grid, positions, context);
+        track.frame = self.geometry.frame(&latents.values);
+        self.fix(&mut track, config, batch, &draws.below("video"))?;
+        for (index, source) in chosen_references(config, &draws.below("video")) {
+            let own = batch.video(self.name, &source)?;
+            let (tokens, positions, _) = self.geometry.video(&source, own)?;
+            let factors = self.agreed(&source, &latents.values, &own.values, index)?;
+            let positions =
+                align_reference(positions, &track.positions, factors.space, factors.time);
+            track.refer(Reference { tokens, positions });
+        }
+        Ok(track)
+    }
+
+    fn audio(&self, config: &ModalityConfig, batch: &Batch, draws: &Draws) -> Result<Track> {
+        let latents = batch.audio(self.name, &config.source)?;
+        let (clean, positions) = self.geometry.audio(latents);
+        let grid = [clean.dims()[1], 1, 1];
+        let context = batch.text(self.name, &config.text)?.clone();
+        let mut track = Track::new(part(config), clean, grid, positions, context);
+        self.fix(&mut track, config, batch, draws)?;
+        for (_, source) in chosen_references(config, draws) {
+            let (tokens, positions) = self.geometry.audio(batch.audio(self.name, &source)?);
+            track.refer(Reference { tokens, positions });
+        }
+        Ok(track)
+    }
+
+    /// Fixes what conditions give, drawn for every sample by itself.
+    fn fix(
+        &self,
+        track: &mut Track,
+        config: &ModalityConfig,
+        batch: &Batch,
+        draws: &Draws,
+    ) -> Result<()> {
+        for (index, condition) in config.conditions.iter().enumerate() {
+            let Some(masks) = self.masks(track, &condition.kind, batch)? else { continue };
+            let drawn = draws.uniform(&format!("condition.{index}"));
+            for (sample, unit) in drawn.into_iter().enumerate() {
+                let mask = masks.of(sample);
+                let leaves_something =
+                    (track.fixed(sample).iter().zip(mask)).any(|(fixed, more)| !fixed && !more);
+                // A condition that gives a whole clip away would leave nothing to learn from it: the
+                // first frame of a picture, a prefix as long as the clip.
+                if f64::from(unit) < condition.probability && leaves_something {
+                    track.fix(sample, mask);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Which tokens a condition gives; none for one that gives none of the track's own.
+    fn masks(&self, track: &Track, kind: &ConditionKind, batch: &Batch) -> Result<Option<Masks>> {
+        let Geometry { patch, pixels, .. } = self.geometry;
+        let region = match kind {
+            ConditionKind::FirstFrame {} => Region::Prefix(1),
+            ConditionKind::Prefix { frames } => Region::Prefix(*frames),
+            ConditionKind::Suffix { frames } => Region::Suffix(*frames),
+            ConditionKind::Keyframes { frames } => Region::Frames(frames.clone()),
+            ConditionKind::Rectangle { rows, columns } => Region::rectangle(
+                rows[0]..rows[1],
+                columns[0]..columns[1],
+                [patch[1] * pixels[0], patch[2] * pixels[1]],
+            ),
+            ConditionKind::Mask { source } => {
+                let mask = batch.mask(self.name, source)?;
+                let [_, found] = mask.dims();
+                if found != track.tokens() {
+                    return Err(Error::Shape {
+                        what: format!("mask `{source}`"),
+                        got: format!("of {found} tokens"),
+                        want: format!("the latents have {}", track.tokens()),
+                    });
+                }
+                let values = mask.clone().into_data();
+                let given = values.iter::<f32>().map(|value| value > 0.5).collect();
+                return Ok(Some(Masks::Each { given, tokens: found }));
+            }
+            ConditionKind::Reference { .. } => return Ok(None),
+        };
+        Ok(Some(Masks::Alike(region.mask(track.grid))))
+    }
+
+    /// The factors of a reference, which stay those of the first batch.
+    fn agreed(
+        &self,
+        source: &str,
+        target: &burn::tensor::Tensor<5>,
+        own: &burn::tensor::Tensor<5>,
+        index: usize,
+    ) -> Result<Factors> {
+        let factors = Factors::between(source, target, own)?;
+        // What the trained model is told about is its first reference.
+        if index > 0 {
+            return Ok(factors);
+        }
+        match self.factors.get() {
+            Some(earlier) if earlier != factors => Err(Error::Shape {
+                what: format!("reference `{source}`"),
+                got: format!("{} times smaller and {} times slower", factors.space, factors.time),
+                want: format!("it was {} and {} before", earlier.space, earlier.time),
+            }),
+            _ => {
+                self.factors.set(Some(factors));
+                Ok(factors)
+            }
+        }
+    }
+}
+
+/// Which tokens are given.
+enum Masks {
+    /// The same in every sample.
+    Alike(Vec<bool>),
+    /// Sample by sample.
+    Each { given: Vec<bool>, tokens: usize },
+}
+
+impl Masks {
+    fn of(&self, sample: usize) -> &[bool] {
+        match self {
+            Masks::Alike(mask) => mask,
+            Masks::Each { given, tokens } => &given[sample * tokens..][..*tokens],
+        }
+    }
+}
+
+fn part(config: &ModalityConfig) -> Part {
+    if config.generated { Part::Generated } else { Part::Given }
+}
+
+/// References are drawn once for all samples: they change how many tokens there are.
+fn chosen_references(config: &ModalityConfig, draws: &Draws) -> Vec<(usize, String)> {
+    let references = config.conditions.iter().filter_map(|condition| match &condition.kind {
+        ConditionKind::Reference { source } => Some((condition.probability, source)),
+        _ => None,
+    });
+    let drawn = references.enumerate().filter(|(index, (probability, _))| {
+        let unit = draws.shared(&format!("reference.{index}")).uniform(0..1)[0];
+        f64::from(unit) < *probability
+    });
+    drawn.map(|(index, (_, source))| (index, source.clone())).collect()
+}
+
+impl Strategy for Flexible {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn sources(&self) -> Vec<String> {
+        self.config.sources()
+    }
+
+    fn scene(&self, batch: &Batch, draws: &Draws) -> Result<Scene> {
+        let video = self.video(batch, draws)?;
+        let audio = self.config.audio.as_ref();
+        let audio =
+            audio.map(|config| self.audio(config, batch, &draws.below("audio"))).transpose()?;
+        Ok(Scene { video, audio })
+    }
+
+    fn levels(&self, scene: &Scene, draws: &Draws) -> Result<Tracks<NoiseLevels>> {
+        let draws = draws.below("level");
+        Ok(scene.each(|name, track| {
+            let own = if name == "audio" { self.samplers.audio } else { Some(self.samplers.video) };
+            let level = |sample: usize| match (track.part, own) {
+                (Part::Generated, Some(sampler)) => {
+                    sampler.level(draws.sample(name, sample), track.tokens())
+                }
+                _ => 0.0,
+            };
+            NoiseLevels::per_sample((0..track.samples()).map(level).collect())
+        }))
+    }
+
+    fn loss(&self, prediction: &Prediction, inputs: &ModelInputs) -> Losses {
+        let audio = self.config.audio.as_ref().map_or(1.0, |audio| audio.weight);
+        inputs.losses(prediction, [self.config.video.weight, audio])
+    }
+
+    fn metadata(&self) -> BTreeMap<String, String> {
+        let mut metadata = BTreeMap::from([("strategy".to_owned(), self.name.to_owned())]);
+        if let Some(Factors { space, time }) = self.factors.get() {
+            let mut tell = |key: &str, factor: usize| {
+                if factor != 1 {
+                    metadata.insert(key.to_owned(), factor.to_string());
+                }
+            };
+            // Two names for one value: readers of older files know the second.
+            tell("reference_spatial_scale_factor", space);
+            tell("reference_downscale_factor", space);
+            tell("reference_temporal_scale_factor", time);
+        }
+        metadata
+    }
+}

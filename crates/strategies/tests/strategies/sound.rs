@@ -1,0 +1,109 @@
+//! Sound: own noise, own levels, own places, and each modality from the other.
+
+use serde_json::{Value, json};
+use testkit::numbers::{tensor, values};
+use train::Strategy;
+
+use crate::batches::{batch, prepare, seen_levels, strategy};
+
+fn mode(video: bool, audio: bool, conditions: Value) -> Value {
+    json!({
+        "name": "flexible",
+        "video": { "generated": video, "source": "latents" },
+        "audio": { "generated": audio, "source": "audio_latents", "conditions": conditions },
+    })
+}
+
+#[test]
+fn both_are_generated_with_noise_and_levels_of_their_own() {
+    let batch = batch(4, [2, 1, 2]);
+    let inputs = prepare(mode(true, true, json!([])), &batch, 1);
+    let sound = inputs.seen.inputs.audio.as_ref().unwrap();
+    // Tokens are times; within one the channel is slow and the frequency fast.
+    assert_eq!(sound.tokens.dims(), [4, 5, 8]);
+    let clean = &inputs.seen.scene().audio.as_ref().unwrap().clean;
+    let latents = batch.audio("", "audio_latents").unwrap();
+    let element = |c: usize, t: usize, f: usize| {
+        values(&latents.clone().slice([1..2, c..c + 1, t..t + 1, f..f + 1]))[0]
+    };
+    let token = values(&clean.clone().slice([1..2, 3..4]));
+    assert_eq!(token[..5], [0, 1, 2, 3, 4].map(|at| element(at / 4, 3, at % 4)));
+    let (video, audio) = (values(&inputs.seen.inputs.video.sigma), values(&sound.sigma));
+    assert!(video.iter().zip(&audio).all(|(video, audio)| (video - audio).abs() > 1e-4));
+    assert_eq!(sound.positions.dims(), [4, 1, 5, 2]);
+    let loss = strategy(mode(true, true, json!([]))).unwrap().loss(&answer(&inputs), &inputs);
+    assert!(loss.video.is_some() && loss.audio.is_some());
+}
+
+/// A prediction of the right shapes.
+fn answer(inputs: &train::ModelInputs) -> nn::Prediction {
+    nn::Prediction {
+        video: tensor("answer", inputs.seen.inputs.video.tokens.dims()),
+        audio: inputs.seen.inputs.audio.as_ref().map(|own| tensor("sounds", own.tokens.dims())),
+    }
+}
+
+#[test]
+fn each_is_generated_from_the_other() {
+    let batch = batch(2, [2, 1, 2]);
+    for (video, audio) in [(true, false), (false, true)] {
+        let config = mode(video, audio, json!([]));
+        let inputs = prepare(config.clone(), &batch, 1);
+        let sound = inputs.seen.inputs.audio.as_ref().unwrap();
+        let scene = inputs.seen.scene();
+        for (generated, modality, clean) in [
+            (video, &inputs.seen.inputs.video, &scene.video.clean),
+            (audio, sound, &scene.audio.as_ref().unwrap().clean),
+        ] {
+            let given = values(&modality.tokens) == values(clean);
+            assert_eq!(given, !generated);
+            let zero = seen_levels(modality).iter().flatten().all(|level| *level == 0.0);
+            assert_eq!(zero, !generated);
+            assert_eq!(values(&modality.sigma).iter().all(|sigma| *sigma == 0.0), !generated);
+            assert!(modality.enabled);
+        }
+        // Only what is generated has a loss, at a level of its own: LTX-2 files a sound's loss under
+        // the level of the video, which is 0 here.
+        let loss = strategy(config).unwrap().loss(&answer(&inputs), &inputs);
+        assert_eq!((loss.video.is_some(), loss.audio.is_some()), (video, audio));
+        let own =
+            if video { &inputs.targets.video } else { inputs.targets.audio.as_ref().unwrap() };
+        assert!(own.counts && own.sigma.iter().all(|sigma| *sigma > 0.1));
+        let only = loss.video.or(loss.audio).unwrap();
+        assert_eq!(values(&loss_total(&inputs, video, audio)), values(&only));
+    }
+}
+
+fn loss_total(inputs: &train::ModelInputs, video: bool, audio: bool) -> burn::tensor::Tensor<1> {
+    let own = strategy(mode(video, audio, json!([]))).unwrap();
+    own.loss(&answer(inputs), inputs).total()
+}
+
+#[test]
+fn the_loss_is_the_weighed_sum_of_both() {
+    let batch = batch(3, [2, 1, 2]);
+    let mut config = mode(true, true, json!([]));
+    let inputs = prepare(config.clone(), &batch, 1);
+    let even = strategy(config.clone()).unwrap().loss(&answer(&inputs), &inputs);
+    config["audio"]["weight"] = json!(0.25);
+    let uneven = strategy(config).unwrap().loss(&answer(&inputs), &inputs);
+    let (video, audio) =
+        (values(even.video.as_ref().unwrap()), values(even.audio.as_ref().unwrap()));
+    for sample in 0..3 {
+        let sum = video[sample] + audio[sample];
+        assert!((values(&even.total())[sample] - sum).abs() < 1e-6);
+        let sum = video[sample] + 0.25 * audio[sample];
+        assert!((values(&uneven.total())[sample] - sum).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn a_sound_can_be_continued() {
+    let config = mode(true, true, json!([{ "type": "prefix", "frames": 2 }]));
+    let inputs = prepare(config, &batch(1, [2, 1, 2]), 1);
+    let sound = inputs.seen.inputs.audio.as_ref().unwrap();
+    let levels = &seen_levels(sound)[0];
+    assert!(levels[..2].iter().all(|level| *level == 0.0));
+    assert!(levels[2..].iter().all(|level| *level > 0.1));
+    assert!(seen_levels(&inputs.seen.inputs.video)[0].iter().all(|level| *level > 0.1));
+}

@@ -1,0 +1,176 @@
+//! The files of one checkpoint: `state.safetensors` and, written after it, `manifest.json`.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use nn::Parameter;
+use safetensors::{Dtype, SafeTensors, View};
+use serde::{Deserialize, Serialize};
+
+use super::Recipe;
+use crate::error::{Error, Result};
+use crate::state::{State, Value};
+
+/// The version of the format, which a reader must know.
+pub const VERSION: u32 = 1;
+
+const STATE: &str = "state.safetensors";
+const MANIFEST: &str = "manifest.json";
+
+/// What a checkpoint says about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The version of the format.
+    pub version: u32,
+    /// The step it was made after.
+    pub step: u64,
+    /// The recipe of the run.
+    pub recipe: Recipe,
+    /// The length of the state in bytes.
+    pub bytes: u64,
+    /// Its BLAKE3 hash.
+    pub hash: String,
+}
+
+impl Manifest {
+    pub(super) fn new(step: u64, recipe: Recipe) -> Manifest {
+        Manifest { version: VERSION, step, recipe, bytes: 0, hash: String::new() }
+    }
+}
+
+/// Writes a whole checkpoint into the new folder `place` and flushes it to the disk.
+pub(super) fn write(place: &Path, mut manifest: Manifest, state: &State) -> Result<()> {
+    let fault = |verb, path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::File { verb, path, source }
+    };
+    std::fs::create_dir_all(place).map_err(fault("make", place))?;
+    let path = place.join(STATE);
+    let values = state.iter().map(|(name, value)| (name, Bytes::new(value)));
+    safetensors::serialize_to_file(values, None, &path)
+        .map_err(io::Error::other)
+        .map_err(fault("write", &path))?;
+    flush(&path).map_err(fault("write", &path))?;
+    let (bytes, hash) = digest(&path).map_err(fault("read", &path))?;
+    (manifest.bytes, manifest.hash) = (bytes, hash);
+    let path = place.join(MANIFEST);
+    let text = serde_json::to_string_pretty(&manifest).expect("a manifest is plain JSON");
+    std::fs::write(&path, text).map_err(fault("write", &path))?;
+    flush(&path).map_err(fault("write", &path))?;
+    flush(place).map_err(fault("write", place))
+}
+
+/// Reads a checkpoint, of which every byte must be as it was written.
+pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, State)> {
+    let damaged = |reason: String| Error::Damaged { path: place.to_owned(), reason };
+    let manifest = read_manifest(place)?;
+    let file =
+        std::fs::read(place.join(STATE)).map_err(|err| damaged(format!("{STATE}: {err}")))?;
+    if file.len() as u64 != manifest.bytes {
+        let (got, want) = (file.len(), manifest.bytes);
+        return Err(damaged(format!("{STATE} has {got} bytes, but {want} were written")));
+    }
+    if blake3::hash(&file).to_hex().as_str() != manifest.hash {
+        return Err(damaged(format!("{STATE} is not what was written: its hash differs")));
+    }
+    let tensors = SafeTensors::deserialize(&file).map_err(|err| damaged(err.to_string()))?;
+    let mut state = State::new();
+    for (name, view) in tensors.iter() {
+        match view.dtype() {
+            Dtype::F32 => {
+                let values: Vec<f32> = view
+                    .data()
+                    .chunks_exact(4)
+                    .map(|four| f32::from_le_bytes(fixed(four)))
+                    .collect();
+                let length = values.len();
+                let values = Tensor::from_data(TensorData::new(values, [length]), device);
+                state.tensor(name, Parameter { values, shape: view.shape().to_vec() });
+            }
+            Dtype::U64 if view.data().len() == 8 => {
+                state.number(name, u64::from_le_bytes(fixed(view.data())));
+            }
+            other => return Err(damaged(format!("`{name}` is stored as {other:?}"))),
+        }
+    }
+    Ok((manifest, state))
+}
+
+/// Reads what a checkpoint says about itself.
+pub(super) fn read_manifest(place: &Path) -> Result<Manifest> {
+    let damaged = |reason: String| Error::Damaged { path: place.to_owned(), reason };
+    let text = std::fs::read_to_string(place.join(MANIFEST))
+        .map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
+    let manifest: Manifest =
+        serde_json::from_str(&text).map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
+    match manifest.version == VERSION {
+        true => Ok(manifest),
+        false => Err(damaged(format!(
+            "it has version {} of the format, this program reads version {VERSION}",
+            manifest.version
+        ))),
+    }
+}
+
+/// Everything of a file or folder reaches the disk.
+pub(super) fn flush(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// The length of a file and the hash of its bytes.
+fn digest(path: &Path) -> io::Result<(u64, String)> {
+    let mut hasher = blake3::Hasher::new();
+    let mut file = File::open(path)?;
+    let bytes = io::copy(&mut file, &mut hasher)?;
+    Ok((bytes, hasher.finalize().to_hex().to_string()))
+}
+
+fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("chunks of this size")
+}
+
+/// A value as safetensors wants it.
+struct Bytes {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    data: TensorData,
+}
+
+impl Bytes {
+    fn new(value: &Value) -> Bytes {
+        match value {
+            Value::Tensor(parameter) => Bytes {
+                dtype: Dtype::F32,
+                shape: parameter.shape.clone(),
+                data: parameter.values.clone().into_data().convert::<f32>(),
+            },
+            Value::Number(number) => Bytes {
+                dtype: Dtype::U64,
+                shape: vec![1],
+                data: TensorData::new(vec![*number], [1]),
+            },
+        }
+    }
+}
+
+impl View for Bytes {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self.data.bytes())
+    }
+
+    fn data_len(&self) -> usize {
+        self.data.bytes().len()
+    }
+}

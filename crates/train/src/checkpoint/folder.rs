@@ -1,0 +1,138 @@
+//! Where checkpoints lie, and which of them can be used.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+
+use super::file::{self, Manifest};
+use crate::error::{Error, Result};
+use crate::state::State;
+
+const NAME: &str = "checkpoint-";
+
+/// What a checkpoint that is not committed is called before its name.
+const ASIDE: &str = ".partial-";
+
+/// A checkpoint that can be used.
+#[derive(Debug)]
+pub struct Found {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says about itself.
+    pub manifest: Manifest,
+    /// What it holds.
+    pub state: State,
+    /// Newer ones that cannot be used.
+    pub skipped: Vec<Skipped>,
+}
+
+/// A checkpoint that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+fn place(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("{NAME}{step:08}"))
+}
+
+pub(super) fn aside(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("{ASIDE}{NAME}{step:08}"))
+}
+
+/// All checkpoints of a folder by step, oldest first.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let fault = |err| Error::file("read", folder, err);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(fault)? {
+        let path = entry.map_err(fault)?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let step = name.and_then(|name| name.strip_prefix(NAME)?.parse().ok());
+        found.extend(step.map(|step| (step, path)));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The newest checkpoint of a folder that can be used, and which ones had to be passed over.
+///
+/// # Errors
+/// The folder cannot be read, or none of its checkpoints can be used.
+pub fn find(folder: &Path, device: &Device) -> Result<Found> {
+    let mut skipped = Vec::new();
+    for (step, path) in list(folder)?.into_iter().rev() {
+        match file::read(&path, device) {
+            Ok((manifest, _)) if manifest.step != step => {
+                let reason = format!("it holds step {}", manifest.step);
+                skipped.push(Skipped { path, reason });
+            }
+            Ok((manifest, state)) => return Ok(Found { path, manifest, state, skipped }),
+            Err(Error::Damaged { path, reason }) => skipped.push(Skipped { path, reason }),
+            Err(other) => return Err(other),
+        }
+    }
+    let reason = match skipped.first() {
+        None => "it holds none".to_owned(),
+        Some(first) => format!("{}: {}", first.path.display(), first.reason),
+    };
+    Err(Error::NothingToResume { path: folder.to_owned(), reason })
+}
+
+/// One checkpoint by its folder.
+///
+/// # Errors
+/// It is damaged or not there.
+pub fn read(path: &Path, device: &Device) -> Result<Found> {
+    let (manifest, state) = file::read(path, device)?;
+    Ok(Found { path: path.to_owned(), manifest, state, skipped: Vec::new() })
+}
+
+/// Removes what was never committed.
+pub(super) fn sweep(folder: &Path) -> Result<()> {
+    let fault = |err| Error::file("read", folder, err);
+    for entry in std::fs::read_dir(folder).map_err(fault)? {
+        let path = entry.map_err(fault)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with(ASIDE) {
+            std::fs::remove_dir_all(&path).map_err(|err| Error::file("remove", &path, err))?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves the checkpoints after `step` out of the way, under a name that nobody reads: they are damaged,
+/// or belong to a future that is not going to happen.
+pub(super) fn set_aside_after(folder: &Path, step: u64) -> Result<()> {
+    for (_, path) in list(folder)?.into_iter().filter(|(own, _)| *own > step) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let free = (0..).map(|copy| folder.join(format!("abandoned-{copy}-{name}")));
+        let to = free.into_iter().find(|to| !to.exists()).expect("numbers do not end");
+        std::fs::rename(&path, &to).map_err(|err| Error::file("rename", &path, err))?;
+    }
+    Ok(())
+}
+
+/// Gives a written checkpoint its name. Never overwrites one.
+pub(super) fn commit(folder: &Path, step: u64) -> Result<PathBuf> {
+    let (from, to) = (aside(folder, step), place(folder, step));
+    let fault = |err| Error::file("write", &to, err);
+    if to.exists() {
+        return Err(fault(std::io::ErrorKind::AlreadyExists.into()));
+    }
+    std::fs::rename(&from, &to).map_err(fault)?;
+    file::flush(folder).map_err(fault)?;
+    Ok(to)
+}
+
+/// Removes a committed checkpoint: out of sight first, so that half of one is never taken for one.
+pub(super) fn remove(folder: &Path, step: u64) -> Result<()> {
+    let (from, to) = (place(folder, step), aside(folder, step));
+    std::fs::rename(&from, &to).map_err(|err| Error::file("remove", &from, err))?;
+    std::fs::remove_dir_all(&to).map_err(|err| Error::file("remove", &to, err))
+}

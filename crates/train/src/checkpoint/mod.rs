@@ -1,0 +1,165 @@
+//! Checkpoints that are whole or not there.
+//!
+//! A snapshot is a set of handles, so taking one stalls nothing: what is updated afterwards is copied
+//! first. A thread writes it into a folder beside its place, flushes it to the disk and hashes it. At
+//! the next boundary between steps the run gives the folder its name: from then on it exists.
+
+mod file;
+mod folder;
+mod recipe;
+mod writer;
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+pub use file::{Manifest, VERSION};
+pub use folder::{Found, Skipped, find, list, read};
+pub use recipe::{Recipe, differences};
+
+use crate::error::{Error, Result};
+use crate::state::State;
+use writer::Writer;
+
+/// When checkpoints are made and which stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointConfig {
+    /// One after every so many steps; 0 for the last step only.
+    pub every: u64,
+    /// How many of the newest stay; at least one always does.
+    pub keep_last: usize,
+    /// Those whose step is a multiple of this stay for good; 0 for none.
+    pub keep_every: u64,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> CheckpointConfig {
+        CheckpointConfig { every: 500, keep_last: 2, keep_every: 0 }
+    }
+}
+
+/// The checkpoints of one run.
+pub struct Checkpoints {
+    folder: PathBuf,
+    config: CheckpointConfig,
+    recipe: Recipe,
+    writer: Writer,
+    /// Steps that are written or being written.
+    known: Vec<u64>,
+}
+
+impl Checkpoints {
+    /// Checkpoints in `folder`, which is made if it is not there. What an earlier run left half
+    /// written is removed.
+    ///
+    /// # Errors
+    /// The folder cannot be made or read.
+    pub fn new(
+        folder: impl Into<PathBuf>,
+        config: CheckpointConfig,
+        recipe: Recipe,
+    ) -> Result<Checkpoints> {
+        let folder = folder.into();
+        std::fs::create_dir_all(&folder).map_err(|err| Error::file("make", &folder, err))?;
+        folder::sweep(&folder)?;
+        let known = folder::list(&folder)?.into_iter().map(|(step, _)| step).collect();
+        Ok(Checkpoints { folder, config, recipe, writer: Writer::start(), known })
+    }
+
+    /// Where they are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The newest checkpoint that can be used, if there is any; newer ones, damaged or not, are moved
+    /// out of the way. Keys of the recipe below `free` may have changed since.
+    ///
+    /// # Errors
+    /// There are checkpoints but none can be used, or it was made with another recipe.
+    pub fn resume(&mut self, free: &[&str], device: &Device) -> Result<Option<Found>> {
+        if self.known.is_empty() {
+            return Ok(None);
+        }
+        let found = folder::find(&self.folder, device)?;
+        let keys = self.recipe.differs(&found.manifest.recipe, free);
+        if !keys.is_empty() {
+            return Err(Error::OtherRecipe { path: found.path, keys });
+        }
+        folder::set_aside_after(&self.folder, found.manifest.step)?;
+        self.known = folder::list(&self.folder)?.into_iter().map(|(step, _)| step).collect();
+        Ok(Some(found))
+    }
+
+    /// Whether a checkpoint of `step` exists or is being written.
+    pub fn holds(&self, step: u64) -> bool {
+        self.known.contains(&step)
+    }
+
+    /// Whether one should be made after `step`.
+    pub(crate) fn is_due(&self, step: u64) -> bool {
+        self.config.every > 0 && step.is_multiple_of(self.config.every) && !self.holds(step)
+    }
+
+    /// Hands a snapshot to the writer; waits if it is still busy with the one before.
+    pub(crate) fn begin(&mut self, step: u64, state: State) -> Result<()> {
+        let place = folder::aside(&self.folder, step);
+        let manifest = Manifest::new(step, self.recipe.clone());
+        self.writer.begin(place, manifest, state)?;
+        self.known.push(step);
+        Ok(())
+    }
+
+    /// Gives a finished checkpoint its name and removes those that need not stay.
+    pub(crate) fn commit_finished(&mut self) -> Result<Vec<(u64, PathBuf)>> {
+        let finished = self.writer.poll()?;
+        finished.into_iter().map(|step| self.commit(step)).collect()
+    }
+
+    /// Waits for the writer and commits.
+    pub(crate) fn commit_all(&mut self) -> Result<Vec<(u64, PathBuf)>> {
+        let finished = self.writer.wait()?;
+        finished.into_iter().map(|step| self.commit(step)).collect()
+    }
+
+    fn commit(&mut self, step: u64) -> Result<(u64, PathBuf)> {
+        let path = folder::commit(&self.folder, step)?;
+        let committed: Vec<u64> = self.known.iter().copied().filter(|own| *own <= step).collect();
+        for old in self.config.removable(&committed) {
+            folder::remove(&self.folder, old)?;
+            self.known.retain(|own| *own != old);
+        }
+        Ok((step, path))
+    }
+}
+
+impl CheckpointConfig {
+    /// Which of the committed steps need not stay. Never the newest, never a kept one.
+    fn removable(&self, committed: &[u64]) -> Vec<u64> {
+        let mut steps = committed.to_vec();
+        steps.sort_unstable();
+        steps.dedup();
+        let old = steps.len().saturating_sub(self.keep_last.max(1));
+        let kept = |step: &u64| self.keep_every > 0 && step.is_multiple_of(self.keep_every);
+        steps.into_iter().take(old).filter(|step| !kept(step)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CheckpointConfig;
+
+    #[test]
+    fn the_newest_and_the_kept_stay() {
+        let removed = |keep_last, keep_every, steps: &[u64]| {
+            CheckpointConfig { every: 10, keep_last, keep_every }.removable(steps)
+        };
+        assert_eq!(removed(2, 0, &[10, 20, 30]), [10]);
+        assert_eq!(removed(1, 20, &[10, 20, 30, 40]), [10, 30]);
+        // LTX-2 deletes the file it has just written when the last step is saved twice.
+        assert!(removed(1, 0, &[30, 30]).is_empty());
+        assert_eq!(removed(0, 0, &[10, 30]), [10]);
+        assert!(removed(9, 0, &[10, 30]).is_empty());
+    }
+}

@@ -1,0 +1,160 @@
+//! What can stop a training run.
+
+use std::path::PathBuf;
+
+/// The result of everything in this crate and in the methods and strategies above it.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Each variant names its operands and says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A model refused its inputs or parameters.
+    #[error(transparent)]
+    Model(#[from] nn::Error),
+    /// A process or a sampler refused.
+    #[error(transparent)]
+    Diffusion(#[from] diffusion::Error),
+    /// A batch lacks what a strategy needs.
+    #[error(
+        "the strategy `{strategy}` needs the source `{source_name}`, but a batch holds {found}; \
+         preprocess the data with it or choose another strategy"
+    )]
+    MissingSource {
+        /// The strategy that needs it.
+        strategy: String,
+        /// The source.
+        source_name: String,
+        /// What the batch has instead.
+        found: String,
+    },
+    /// A source holds something else than a strategy expects.
+    #[error("source `{name}` holds {found}, but {wanted} is needed")]
+    SourceKind {
+        /// The source.
+        name: String,
+        /// What it is.
+        found: &'static str,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// Values of a batch do not fit each other.
+    #[error("{what} is {got}, but {want}")]
+    Shape {
+        /// Which value.
+        what: String,
+        /// What it is.
+        got: String,
+        /// What it should be.
+        want: String,
+    },
+    /// A setting that cannot be.
+    #[error("{key} is {value}, but {want}")]
+    Setting {
+        /// The setting.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What would do.
+        want: String,
+    },
+    /// A pattern of names that matches nothing.
+    #[error("`{pattern}` matches no {what} of the model{}", nearest(near))]
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+        /// What was looked for.
+        what: &'static str,
+        /// The most similar name.
+        near: Option<String>,
+    },
+    /// A method or a callback does not have such a role.
+    #[error("there is no trained role `{role}`; the method has {}", known.join(", "))]
+    NoRole {
+        /// The role.
+        role: String,
+        /// Those that exist.
+        known: Vec<String>,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot {verb} {}: {source}", path.display())]
+    File {
+        /// "read", "write" and the like.
+        verb: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A checkpoint that cannot be used.
+    #[error("{} cannot be used: {reason}", path.display())]
+    Damaged {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No checkpoint of a folder can be used.
+    #[error("no checkpoint in {} can be used: {reason}", path.display())]
+    NothingToResume {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A checkpoint of another recipe.
+    #[error(
+        "{} was made with another recipe; these keys differ: {}; use the recipe it was made with, \
+         or start in another folder",
+        path.display(),
+        keys.join(", ")
+    )]
+    OtherRecipe {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The dotted names of the keys that differ.
+        keys: Vec<String>,
+    },
+    /// A checkpoint and the run do not hold the same things.
+    #[error("the checkpoint {fault} `{key}`{}", nearest(near))]
+    State {
+        /// "lacks", "holds an unknown" and the like.
+        fault: &'static str,
+        /// The key.
+        key: String,
+        /// The most similar one.
+        near: Option<String>,
+    },
+    /// The writer of checkpoints has ended without a word.
+    #[error("the thread that writes checkpoints has died; the last committed checkpoint is valid")]
+    Writer,
+    /// A callback failed for a reason of its own.
+    #[error("callback `{name}`: {reason}")]
+    Callback {
+        /// The callback.
+        name: String,
+        /// What it said.
+        reason: String,
+    },
+    /// The data source failed for a reason of its own.
+    #[error("cannot read the next batch: {0}")]
+    Feed(String),
+    /// An exchange between ranks failed.
+    #[error("cannot add up over ranks: {0}")]
+    Reduce(String),
+}
+
+fn nearest(near: &Option<String>) -> String {
+    near.as_ref().map(|near| format!("; the nearest is `{near}`")).unwrap_or_default()
+}
+
+impl Error {
+    /// A setting that is not what it must be.
+    pub fn setting(key: impl Into<String>, value: impl ToString, want: impl Into<String>) -> Error {
+        Error::Setting { key: key.into(), value: value.to_string(), want: want.into() }
+    }
+
+    /// What a system call on a file answered.
+    pub fn file(verb: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Error {
+        Error::File { verb, path: path.into(), source }
+    }
+}

@@ -1,0 +1,296 @@
+//! Low-rank adapters (Hu et al. 2021) as a provider: only they are trained.
+//!
+//! A targeted layer `x W^T` becomes `x W^T + (alpha / rank) drop(x) A^T B^T`, with parameters
+//! `<layer>.lora_A.weight` `[rank, inputs]` and `<layer>.lora_B.weight` `[outputs, rank]` beside its own.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use burn::tensor::{Device, Tensor, TensorData};
+use diffusion::Draw;
+use kernels::Activation;
+use nn::{Bias, Linear, Parameter, Project, Provider, Store, Weights, most_similar};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::network::Network;
+
+/// Which layers are adapted, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoraConfig {
+    /// The rank of the adapters.
+    pub rank: usize,
+    /// Their strength is `alpha / rank`; the rank if it is not said.
+    #[serde(default)]
+    pub alpha: Option<f64>,
+    /// The share of inputs an adapter does not see, in training only.
+    #[serde(default)]
+    pub dropout: f64,
+    /// Names of layers: `to_q` means every layer called so or ending in `.to_q`; `*` stands for
+    /// anything in a whole name.
+    pub targets: Vec<String>,
+}
+
+impl LoraConfig {
+    /// What the product of the adapters is multiplied by.
+    pub fn strength(&self) -> f64 {
+        self.alpha.unwrap_or(self.rank as f64) / self.rank as f64
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.rank == 0 {
+            return Err(Error::setting("lora.rank", 0, "it is at least 1"));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(Error::setting("lora.dropout", self.dropout, "it lies from 0 to below 1"));
+        }
+        match self.strength().is_finite() && self.strength() > 0.0 {
+            true => Ok(()),
+            false => Err(Error::setting("lora.alpha", self.strength(), "it is above 0")),
+        }
+    }
+}
+
+/// Whether `pattern` means the layer or parameter `name`.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    if !pattern.contains('*') {
+        return name == pattern || name.ends_with(&format!(".{pattern}"));
+    }
+    let mut rest = name;
+    let mut parts = pattern.split('*').peekable();
+    if let Some(first) = parts.next() {
+        let Some(after) = rest.strip_prefix(first) else { return false };
+        rest = after;
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(found) = rest.find(part) else { return false };
+        rest = &rest[found + part.len()..];
+    }
+    rest.is_empty()
+}
+
+/// The adapters of one role: which layers have one.
+#[derive(Clone, Debug)]
+pub struct Adapters {
+    config: LoraConfig,
+    layers: BTreeMap<String, [usize; 2]>,
+}
+
+impl Adapters {
+    /// Finds the layers that `config` targets.
+    ///
+    /// # Errors
+    /// A setting that cannot be, or a pattern that matches no layer.
+    pub fn find(config: LoraConfig, network: &dyn Network, store: &Store) -> Result<Adapters> {
+        config.check()?;
+        let census = Census { store, layers: RefCell::default() };
+        network.declare_parameters(&Weights::new(&census))?;
+        let all = census.layers.into_inner();
+        for pattern in &config.targets {
+            if !all.keys().any(|layer| matches(pattern, layer)) {
+                let last = |layer: &'_ str| layer.rsplit('.').next().unwrap_or("").to_owned();
+                let names: BTreeSet<String> = all.keys().map(|layer| last(layer)).collect();
+                let near = most_similar(pattern, all.keys().map(String::as_str))
+                    .or_else(|| most_similar(pattern, names.iter().map(String::as_str)));
+                return Err(Error::NoMatch { pattern: pattern.clone(), what: "layer", near });
+            }
+        }
+        if config.targets.is_empty() {
+            return Err(Error::setting("lora.targets", "empty", "it names at least one layer"));
+        }
+        let targeted = |layer: &str| config.targets.iter().any(|pattern| matches(pattern, layer));
+        let layers = all.into_iter().filter(|(layer, _)| targeted(layer)).collect();
+        Ok(Adapters { config, layers })
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &LoraConfig {
+        &self.config
+    }
+
+    /// The layers it adapts, with inputs and outputs.
+    pub fn layers(&self) -> impl Iterator<Item = (&str, [usize; 2])> {
+        self.layers.iter().map(|(layer, size)| (layer.as_str(), *size))
+    }
+
+    /// New adapters that change nothing yet: `A` random in `+-1 / sqrt(inputs)`, `B` zero.
+    pub fn initial(&self, draw: Draw, device: &Device) -> Vec<(String, Parameter)> {
+        let rank = self.config.rank;
+        let both = self.layers.iter().flat_map(|(layer, [inputs, outputs])| {
+            let bound = 1.0 / (*inputs as f32).sqrt();
+            let uniform = draw.stream(layer).uniform(0..rank * inputs);
+            let values = uniform.into_iter().map(|unit| (2.0 * unit - 1.0) * bound);
+            let down = TensorData::new(values.collect::<Vec<_>>(), [rank, *inputs]);
+            let up = Tensor::<2>::zeros([*outputs, rank], device);
+            [
+                (down_name(layer), Parameter::new(Tensor::<2>::from_data(down, device))),
+                (up_name(layer), Parameter::new(up)),
+            ]
+        });
+        both.collect()
+    }
+}
+
+fn down_name(layer: &str) -> String {
+    format!("{layer}.lora_A.weight")
+}
+
+fn up_name(layer: &str) -> String {
+    format!("{layer}.lora_B.weight")
+}
+
+/// Lists the linear layers of a network.
+struct Census<'a> {
+    store: &'a Store,
+    layers: RefCell<BTreeMap<String, [usize; 2]>>,
+}
+
+impl Provider for Census<'_> {
+    fn values(&self, name: &str, shape: &[usize]) -> nn::Result<Tensor<1>> {
+        self.store.values(name, shape)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        Provider::has(self.store, name)
+    }
+
+    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> nn::Result<Linear> {
+        self.layers.borrow_mut().insert(name.to_owned(), [inputs, outputs]);
+        self.store.linear(name, inputs, outputs, bias)
+    }
+}
+
+/// What dropout is drawn from in one training pass: numbers belong to (layer, sample, element).
+#[derive(Clone, Copy, Debug)]
+pub struct Dropout {
+    /// Keyed by seed and step.
+    pub draw: Draw,
+    /// The global index of the first sample.
+    pub first: u64,
+    /// How many samples share a call.
+    pub samples: usize,
+}
+
+/// A store whose targeted layers carry adapters.
+pub struct Adapted<'a> {
+    /// The parameters of the model and of the adapters.
+    pub store: &'a Store,
+    /// Which layers have adapters.
+    pub adapters: &'a Adapters,
+    /// Dropout, in training only.
+    pub dropout: Option<Dropout>,
+}
+
+impl Provider for Adapted<'_> {
+    fn values(&self, name: &str, shape: &[usize]) -> nn::Result<Tensor<1>> {
+        self.store.values(name, shape)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        Provider::has(self.store, name)
+    }
+
+    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> nn::Result<Linear> {
+        self.linear_from(self.store, name, [inputs, outputs], bias)
+    }
+
+    fn linear_from(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        bias: Bias,
+    ) -> nn::Result<Linear> {
+        let base = self.store.linear_from(leaves, name, [inputs, outputs], bias)?;
+        if !self.adapters.layers.contains_key(name) {
+            return Ok(base);
+        }
+        let config = &self.adapters.config;
+        let rank = config.rank;
+        let down = leaves.values(&down_name(name), &[rank, inputs])?.reshape([rank, inputs]);
+        let up = leaves.values(&up_name(name), &[outputs, rank])?.reshape([outputs, rank]);
+        let dropout = self.dropout.filter(|_| config.dropout > 0.0);
+        let dropout = dropout.map(|dropout| (config.dropout, keyed(dropout, name)));
+        Ok(Linear::of(LowRank { base, down, up, strength: config.strength(), dropout }))
+    }
+}
+
+fn keyed(dropout: Dropout, layer: &str) -> Dropout {
+    Dropout { draw: dropout.draw.stream("lora-dropout").stream(layer), ..dropout }
+}
+
+/// A layer and its adapter.
+struct LowRank {
+    base: Linear,
+    down: Tensor<2>,
+    up: Tensor<2>,
+    strength: f64,
+    dropout: Option<(f64, Dropout)>,
+}
+
+impl Project for LowRank {
+    fn project(&self, x: Tensor<2>, activation: Activation) -> Tensor<2> {
+        let seen = match &self.dropout {
+            Some((share, dropout)) => dropout.apply(x.clone(), *share),
+            None => x.clone(),
+        };
+        let product =
+            |x, weight: &Tensor<2>| kernels::linear(x, weight.clone(), None, Activation::Identity);
+        let narrow = product(seen, &self.down) * self.strength;
+        activation.apply(self.base.apply(x) + product(narrow, &self.up))
+    }
+}
+
+impl Dropout {
+    /// Zeroes a share of `x` `[rows, inputs]` and enlarges the rest; rows come sample by sample.
+    fn apply(&self, x: Tensor<2>, share: f64) -> Tensor<2> {
+        let [rows, inputs] = x.dims();
+        // What no sample owns, a layer over something that all share, has one draw for all.
+        let owned = self.samples > 0 && rows % self.samples == 0;
+        let groups = if owned { self.samples } else { 1 };
+        let kept = (1.0 / (1.0 - share)) as f32;
+        let masks: Vec<Vec<f32>> = (0..groups)
+            .into_par_iter()
+            .map(|group| {
+                let draw = match owned {
+                    true => self.draw.sample(self.first + group as u64),
+                    false => self.draw,
+                };
+                let unit = draw.uniform(0..rows / groups * inputs);
+                let keep = |unit: f32| if f64::from(unit) < share { 0.0 } else { kept };
+                unit.into_iter().map(keep).collect()
+            })
+            .collect();
+        let mask = TensorData::new(masks.concat(), [rows, inputs]);
+        let device = x.device();
+        x * Tensor::from_data(mask, &device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn a_plain_pattern_is_a_whole_last_part() {
+        assert!(matches("to_k", "blocks.0.attn1.to_k") && matches("to_k", "to_k"));
+        assert!(matches("attn1.to_k", "blocks.0.attn1.to_k"));
+        // A longer name that merely ends alike is another layer.
+        assert!(!matches("attn1.to_k", "blocks.0.audio_attn1.to_k"));
+        assert!(!matches("to_k", "blocks.0.to_k_2") && !matches("to", "blocks.0.to_k"));
+    }
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        assert!(matches("blocks.*.to_q", "blocks.12.attn1.to_q"));
+        assert!(matches("*attn2*", "blocks.1.attn2.to_q") && matches("*", "x"));
+        assert!(!matches("blocks.*.to_q", "blocks.12.attn1.to_k"));
+        assert!(!matches("blocks.1.*", "blocks.12.attn1.to_k"));
+        assert!(!matches("a*b*c", "abx"));
+    }
+}

@@ -1,0 +1,211 @@
+//! Optimizers on named flat tensors.
+//!
+//! The state of every parameter exists from the start, so that a checkpoint is complete before the
+//! first step and restoring never has to guess what is missing.
+
+mod config;
+#[cfg(test)]
+mod golden;
+mod muon;
+
+use std::collections::BTreeMap;
+
+use burn::tensor::Tensor;
+use kernels::{AdamStep, Moments, adamw, blend};
+use nn::Parameter;
+
+pub use config::{AdamWConfig, LrMatch, MuonConfig, OptimizerConfig, SgdConfig};
+
+use crate::error::Result;
+use crate::state::State;
+
+/// One optimizer with its state for every parameter of a role.
+#[derive(Clone, Debug)]
+pub struct Optimizer {
+    config: OptimizerConfig,
+    slots: BTreeMap<String, Slot>,
+}
+
+/// The state of one parameter.
+#[derive(Clone, Debug)]
+struct Slot {
+    shape: Vec<usize>,
+    /// How often this parameter was updated: one without a gradient is passed over.
+    count: u64,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Adam(AdamWConfig, Moments),
+    Muon(MuonConfig, Tensor<1>),
+    Sgd(SgdConfig, Tensor<1>),
+}
+
+/// What one update brings along.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Update {
+    /// The learning rate.
+    pub(crate) rate: f64,
+    /// What gradients are multiplied by first: the clipping factor.
+    pub(crate) scale: f64,
+}
+
+impl Optimizer {
+    /// State of zeros for all parameters.
+    ///
+    /// # Errors
+    /// A number of the config that cannot be.
+    pub fn new<'a>(
+        config: OptimizerConfig,
+        parameters: impl Iterator<Item = (&'a str, &'a Parameter)>,
+    ) -> Result<Optimizer> {
+        config.check()?;
+        let slots = parameters.map(|(name, parameter)| {
+            let zeros = || parameter.values.zeros_like();
+            let kind = match &config {
+                OptimizerConfig::AdamW(config) => {
+                    let moments = Moments { first: zeros(), second: zeros() };
+                    Kind::Adam(config.for_shape(&parameter.shape), moments)
+                }
+                OptimizerConfig::Muon(config) if config.takes(name, &parameter.shape) => {
+                    Kind::Muon(config.clone(), zeros())
+                }
+                OptimizerConfig::Muon(config) => {
+                    let moments = Moments { first: zeros(), second: zeros() };
+                    Kind::Adam(config.rest.for_shape(&parameter.shape), moments)
+                }
+                OptimizerConfig::Sgd(config) => Kind::Sgd(*config, zeros()),
+            };
+            (name.to_owned(), Slot { shape: parameter.shape.clone(), count: 0, kind })
+        });
+        let slots = slots.collect();
+        Ok(Optimizer { config, slots })
+    }
+
+    /// The config it was made with.
+    pub fn config(&self) -> &OptimizerConfig {
+        &self.config
+    }
+
+    /// The parameter after one update by its gradient.
+    pub(crate) fn step(
+        &mut self,
+        name: &str,
+        parameter: Tensor<1>,
+        gradient: &Tensor<1>,
+        update: Update,
+    ) -> Tensor<1> {
+        let slot = self.slots.get_mut(name).expect("every trained parameter has its state");
+        slot.count += 1;
+        slot.kind.step(&slot.shape, slot.count, parameter, gradient, update)
+    }
+
+    /// Everything it remembers.
+    pub fn state(&self) -> State {
+        let mut state = State::new();
+        for (name, slot) in &self.slots {
+            state.number(format!("{name}.step"), slot.count);
+            for (part, values) in slot.kind.tensors() {
+                let parameter = Parameter { values: values.clone(), shape: slot.shape.clone() };
+                state.tensor(format!("{name}.{part}"), parameter);
+            }
+        }
+        state
+    }
+
+    /// Continues from what [`Optimizer::state`] said.
+    ///
+    /// # Errors
+    /// Something is missing, misshapen or left over.
+    pub fn restore(&mut self, mut state: State) -> Result<()> {
+        for (name, slot) in &mut self.slots {
+            slot.count = state.take_number(&format!("{name}.step"))?;
+            let shape = slot.shape.clone();
+            for (part, values) in slot.kind.tensors_mut() {
+                *values = state.take_tensor(&format!("{name}.{part}"), &shape)?.values;
+            }
+        }
+        state.finish()
+    }
+}
+
+impl Kind {
+    fn step(
+        &mut self,
+        shape: &[usize],
+        count: u64,
+        parameter: Tensor<1>,
+        gradient: &Tensor<1>,
+        Update { rate, scale }: Update,
+    ) -> Tensor<1> {
+        match self {
+            Kind::Adam(config, moments) => {
+                let step = AdamStep {
+                    rate,
+                    betas: config.betas,
+                    epsilon: config.epsilon,
+                    weight_decay: config.weight_decay,
+                    scale,
+                    count,
+                };
+                // The state moves through the kernel, so that it is changed where it lies.
+                let taken = std::mem::replace(moments, nothing(gradient));
+                let (parameter, updated) = adamw(parameter, taken, gradient, &step);
+                *moments = updated;
+                parameter
+            }
+            Kind::Muon(config, momentum) => {
+                let taken = std::mem::replace(momentum, empty(gradient));
+                let (parameter, updated) =
+                    muon::step(config, shape, (parameter, taken), gradient, (rate, scale));
+                *momentum = updated;
+                parameter
+            }
+            Kind::Sgd(config, momentum) => {
+                let taken = std::mem::replace(momentum, empty(gradient));
+                let parameter = config.decayed(parameter, gradient, rate);
+                *momentum = blend(taken, config.momentum, gradient, scale);
+                blend(parameter, 1.0, momentum, -rate)
+            }
+        }
+    }
+
+    /// Its tensors under the names that PyTorch gives them.
+    fn tensors(&self) -> Vec<(&'static str, &Tensor<1>)> {
+        match self {
+            Kind::Adam(_, moments) => {
+                vec![("exp_avg", &moments.first), ("exp_avg_sq", &moments.second)]
+            }
+            Kind::Muon(_, momentum) | Kind::Sgd(_, momentum) => vec![("momentum_buffer", momentum)],
+        }
+    }
+
+    fn tensors_mut(&mut self) -> Vec<(&'static str, &mut Tensor<1>)> {
+        match self {
+            Kind::Adam(_, moments) => {
+                vec![("exp_avg", &mut moments.first), ("exp_avg_sq", &mut moments.second)]
+            }
+            Kind::Muon(_, momentum) | Kind::Sgd(_, momentum) => vec![("momentum_buffer", momentum)],
+        }
+    }
+}
+
+impl SgdConfig {
+    /// Weight decay apart from the gradient, as in AdamW.
+    fn decayed(&self, parameter: Tensor<1>, gradient: &Tensor<1>, rate: f64) -> Tensor<1> {
+        match self.weight_decay {
+            0.0 => parameter,
+            decay => blend(parameter, 1.0 - rate * decay, gradient, 0.0),
+        }
+    }
+}
+
+/// A place holder while the real tensor is being changed.
+fn empty(like: &Tensor<1>) -> Tensor<1> {
+    Tensor::zeros([1], &like.device())
+}
+
+fn nothing(like: &Tensor<1>) -> Moments {
+    Moments { first: empty(like), second: empty(like) }
+}

@@ -1,0 +1,437 @@
+//! Networks by what may happen to them: trained, frozen, averaged.
+//!
+//! A role is a type, so that a frozen teacher cannot hand out parameters to an optimizer by mistake.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::tensor::{DType, Tensor};
+use diffusion::Draw;
+use kernels::{blend, sum_squares};
+use nn::{
+    Attention, Bias, Inputs, Linear, Parameter, Prediction, Provider, Qkv, Reach, Site, Store,
+    most_similar,
+};
+
+use crate::error::{Error, Result};
+use crate::lora::{Adapted, Adapters, Dropout, LoraConfig, matches};
+use crate::method::Pass;
+use crate::network::{Network, Recompute};
+use crate::optimizer::{Optimizer, OptimizerConfig, Update};
+use crate::schedule::Schedule;
+use crate::state::State;
+
+/// The name of the network within a role, in checkpoints.
+const MODULE: &str = "transformer";
+
+/// Which parameters of a role learn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Learns {
+    /// All of them.
+    All,
+    /// Those whose names match one of the patterns.
+    Only(Vec<String>),
+    /// New low-rank adapters, drawn from the seed; the network itself stays as it is.
+    Adapters {
+        /// Which layers, and how.
+        config: LoraConfig,
+        /// What they are drawn from.
+        seed: u64,
+    },
+}
+
+/// How a role is trained.
+#[derive(Clone, Debug)]
+pub struct Training {
+    /// Which parameters learn.
+    pub learns: Learns,
+    /// The optimizer.
+    pub optimizer: OptimizerConfig,
+    /// The learning rate by update of this role.
+    pub schedule: Schedule,
+    /// What is kept for the backward pass.
+    pub recompute: Recompute,
+}
+
+/// A network that learns, with all that its learning needs.
+pub struct Trained {
+    name: &'static str,
+    network: Arc<dyn Network>,
+    store: Store,
+    adapters: Option<Adapters>,
+    /// The gradients so far, of parameters that took part.
+    gradients: BTreeMap<String, Tensor<1>>,
+    learning: BTreeMap<String, Vec<usize>>,
+    optimizer: Optimizer,
+    schedule: Schedule,
+    recompute: Recompute,
+    updates: u64,
+    skipped: u64,
+}
+
+/// The loss of every sample `[B]`, inside the graph of a prediction. It may ask other networks, for
+/// which it gets the attention.
+pub type SampleLoss<'a> = &'a mut dyn FnMut(&Prediction, &mut dyn Attention) -> Result<Tensor<1>>;
+
+/// One attention for two who never use it at the same moment.
+struct Lent<'a, 'b>(&'a RefCell<&'b mut dyn Attention>);
+
+impl Attention for Lent<'_, '_> {
+    fn attend(
+        &mut self,
+        site: Site,
+        qkv: Qkv,
+        reach: Reach,
+        mask: Option<&Tensor<4>>,
+    ) -> nn::Result<Tensor<4>> {
+        self.0.borrow_mut().attend(site, qkv, reach, mask)
+    }
+}
+
+impl Trained {
+    /// A role called `name` that trains `network` from the parameters in `store`.
+    ///
+    /// # Errors
+    /// The store does not fit the network, a pattern matches nothing, a setting cannot be.
+    pub fn new(
+        name: &'static str,
+        network: Arc<dyn Network>,
+        mut store: Store,
+        training: Training,
+    ) -> Result<Trained> {
+        store.agree(&[], |weights| network.declare_parameters(weights))?;
+        let Training { learns, optimizer, schedule, recompute } = training;
+        let mut adapters = None;
+        let names: Vec<String> = match learns {
+            Learns::All => store.iter().map(|(name, _)| name.to_owned()).collect(),
+            Learns::Only(patterns) => matching(&patterns, &store)?,
+            Learns::Adapters { config, seed } => {
+                let found = Adapters::find(config, &*network, &store)?;
+                let device = device_of(&store);
+                let initial = found.initial(Draw::new(seed).stream("lora"), &device);
+                adapters = Some(found);
+                let names = initial.iter().map(|(name, _)| name.clone()).collect();
+                initial.into_iter().for_each(|(name, value)| store.insert(name, value));
+                names
+            }
+        };
+        let mut learning = BTreeMap::new();
+        for name in names {
+            let parameter = store.remove(&name).expect("the name comes from the store");
+            learning.insert(name.clone(), parameter.shape.clone());
+            // Learnt parameters are f32 whatever their file holds: updates are small.
+            let values = parameter.values.cast(DType::F32);
+            store.insert(name, Parameter { values, shape: parameter.shape });
+        }
+        let learnt = learning.keys().map(|name| {
+            (name.as_str(), store.get(name).expect("a learnt parameter is in the store"))
+        });
+        let optimizer = Optimizer::new(optimizer, learnt)?;
+        let gradients = BTreeMap::new();
+        let (updates, skipped) = (0, 0);
+        Ok(Trained {
+            name,
+            network,
+            store,
+            adapters,
+            gradients,
+            learning,
+            optimizer,
+            schedule,
+            recompute,
+            updates,
+            skipped,
+        })
+    }
+
+    /// The name of the role.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The network.
+    pub fn network(&self) -> &Arc<dyn Network> {
+        &self.network
+    }
+
+    /// All parameters, adapters included.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The adapters, if it is they that learn.
+    pub fn adapters(&self) -> Option<&Adapters> {
+        self.adapters.as_ref()
+    }
+
+    /// The parameters that learn, in order of name.
+    pub fn learnt(&self) -> impl Iterator<Item = (&str, &Parameter)> {
+        self.learning.keys().filter_map(|name| Some((name.as_str(), self.store.get(name)?)))
+    }
+
+    /// How often it was updated.
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// How many of its updates were skipped because something was not finite.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// The learning rate of its next update.
+    pub fn rate(&self) -> f64 {
+        self.schedule.rate(self.updates)
+    }
+
+    /// The gradients so far.
+    pub fn gradients(&self) -> &BTreeMap<String, Tensor<1>> {
+        &self.gradients
+    }
+
+    /// For whoever adds gradients up over ranks.
+    pub fn gradients_mut(&mut self) -> &mut BTreeMap<String, Tensor<1>> {
+        &mut self.gradients
+    }
+
+    /// A prediction outside any graph and without dropout.
+    ///
+    /// # Errors
+    /// Inputs do not fit the network.
+    pub fn predict(&self, inputs: &Inputs, attention: &mut dyn Attention) -> Result<Prediction> {
+        Ok(self.network.predict(&self.provider(None), inputs, attention)?)
+    }
+
+    /// Adds the gradients of one micro-batch and returns the loss of every sample.
+    ///
+    /// `loss` maps the prediction to `[B]`; what is differentiated is its mean, weighed by this
+    /// micro-batch's share of the step.
+    ///
+    /// # Errors
+    /// Inputs do not fit the network, or `loss` failed.
+    pub fn accumulate(
+        &mut self,
+        inputs: &Inputs,
+        pass: &mut Pass<'_>,
+        loss: SampleLoss<'_>,
+    ) -> Result<Vec<f32>> {
+        let samples = inputs.video.tokens.dims()[0];
+        let dropout =
+            Dropout { draw: pass.draws.root(self.name), first: pass.draws.first(), samples };
+        let attention: RefCell<&mut dyn Attention> = RefCell::new(&mut *pass.attention);
+        let outcome = RefCell::new((loss, None));
+        let scale = pass.share / samples as f64;
+        let scalar = |prediction: &Prediction| {
+            let (loss, kept) = &mut *outcome.borrow_mut();
+            match loss(prediction, &mut Lent(&attention)) {
+                Ok(each) => {
+                    *kept = Some(Ok(each.clone().inner()));
+                    kernels::sum(each) * scale
+                }
+                Err(error) => {
+                    // The graph wants a scalar; nobody will look at it.
+                    *kept = Some(Err(error));
+                    kernels::sum(prediction.video.clone())
+                }
+            }
+        };
+        let provider = self.provider(Some(dropout));
+        let trainable = |name: &str| self.learning.contains_key(name);
+        let parameters = (&provider as &dyn Provider, &trainable as nn::Trainable<'_>);
+        let goal = (&mut Lent(&attention) as &mut dyn Attention, &scalar as nn::Loss<'_>);
+        let found = self.network.learn(parameters, inputs, goal, self.recompute);
+        let each = outcome.into_inner().1.transpose()?;
+        let found = found?;
+        for (name, gradient) in found.parameters {
+            let sum = match self.gradients.remove(&name) {
+                Some(earlier) => blend(earlier, 1.0, &gradient, 1.0),
+                None => gradient,
+            };
+            self.gradients.insert(name, sum);
+        }
+        let each = each.expect("a backward pass asks for the loss");
+        Ok(each.into_data().iter::<f32>().collect())
+    }
+
+    /// The norm of all gradients together: not finite if any of them is not.
+    pub fn gradient_norm(&self) -> f64 {
+        let squares = self.gradients.values().map(|gradient| sum_squares(gradient.clone()));
+        squares.sum::<f64>().sqrt()
+    }
+
+    /// One update by the gradients, each multiplied by `scale`, which are then gone.
+    pub(crate) fn update(&mut self, scale: f64) {
+        let rate = self.rate();
+        for (name, gradient) in std::mem::take(&mut self.gradients) {
+            let parameter = self.store.remove(&name).expect("a gradient belongs to a parameter");
+            let values =
+                self.optimizer.step(&name, parameter.values, &gradient, Update { rate, scale });
+            self.store.insert(name, Parameter { values, shape: parameter.shape });
+        }
+        self.updates += 1;
+    }
+
+    /// Passes an update over: neither schedule nor optimizer move.
+    pub(crate) fn skip(&mut self) {
+        self.gradients.clear();
+        self.skipped += 1;
+    }
+
+    /// Forgets the gradients of a role that is not updated now.
+    pub(crate) fn forget(&mut self) {
+        self.gradients.clear();
+    }
+
+    /// What a checkpoint holds of this role, under the keys `roles`, `optimizers`, `schedulers`.
+    pub(crate) fn save(&self, state: &mut State) {
+        let name = self.name;
+        for (parameter, value) in self.learnt() {
+            state.tensor(format!("roles.{name}.{MODULE}.{parameter}"), value.clone());
+        }
+        state.nest(&format!("optimizers.{name}"), self.optimizer.state());
+        state.number(format!("schedulers.{name}.updates"), self.updates);
+        state.number(format!("schedulers.{name}.skipped"), self.skipped);
+    }
+
+    /// Continues from what [`Trained::save`] said.
+    pub(crate) fn restore(&mut self, state: &mut State) -> Result<()> {
+        let name = self.name;
+        let mut own = state.take(&format!("roles.{name}.{MODULE}"));
+        for (parameter, shape) in &self.learning {
+            self.store.insert(parameter.clone(), own.take_tensor(parameter, shape)?);
+        }
+        own.finish()?;
+        self.optimizer.restore(state.take(&format!("optimizers.{name}")))?;
+        self.updates = state.take_number(&format!("schedulers.{name}.updates"))?;
+        self.skipped = state.take_number(&format!("schedulers.{name}.skipped"))?;
+        self.gradients.clear();
+        Ok(())
+    }
+
+    fn provider(&self, dropout: Option<Dropout>) -> View<'_> {
+        match &self.adapters {
+            None => View::Plain(&self.store),
+            Some(adapters) => View::Adapted(Adapted { store: &self.store, adapters, dropout }),
+        }
+    }
+}
+
+/// The parameters of a role as its network sees them.
+enum View<'a> {
+    Plain(&'a Store),
+    Adapted(Adapted<'a>),
+}
+
+impl View<'_> {
+    fn inner(&self) -> &dyn Provider {
+        match self {
+            View::Plain(store) => *store,
+            View::Adapted(adapted) => adapted,
+        }
+    }
+}
+
+impl Provider for View<'_> {
+    fn values(&self, name: &str, shape: &[usize]) -> nn::Result<Tensor<1>> {
+        self.inner().values(name, shape)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.inner().has(name)
+    }
+
+    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> nn::Result<Linear> {
+        self.inner().linear(name, inputs, outputs, bias)
+    }
+
+    fn linear_from(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        sizes: [usize; 2],
+        bias: Bias,
+    ) -> nn::Result<Linear> {
+        self.inner().linear_from(leaves, name, sizes, bias)
+    }
+}
+
+/// A network that never learns: it can predict and nothing else.
+pub struct Frozen {
+    network: Arc<dyn Network>,
+    store: Store,
+}
+
+impl Frozen {
+    /// A network with its parameters, in whatever type they are stored.
+    ///
+    /// # Errors
+    /// The store does not fit the network.
+    pub fn new(network: Arc<dyn Network>, store: Store) -> Result<Frozen> {
+        store.agree(&[], |weights| network.declare_parameters(weights))?;
+        Ok(Frozen { network, store })
+    }
+
+    /// A prediction outside any graph.
+    ///
+    /// # Errors
+    /// Inputs do not fit the network.
+    pub fn predict(&self, inputs: &Inputs, attention: &mut dyn Attention) -> Result<Prediction> {
+        Ok(self.network.predict(&self.store, inputs, attention)?)
+    }
+}
+
+/// A running average of a role's learnt parameters; handles on it share it.
+#[derive(Clone, Debug, Default)]
+pub struct Averaged(Arc<Mutex<Shadow>>);
+
+/// The average itself.
+#[derive(Debug, Default)]
+pub(crate) struct Shadow {
+    pub(crate) parameters: BTreeMap<String, Parameter>,
+    pub(crate) updates: u64,
+}
+
+impl Averaged {
+    /// Looks at or changes the average.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Shadow) -> T) -> T {
+        // A panic elsewhere cannot leave it half written: it is changed parameter by parameter.
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How many updates it holds.
+    pub fn updates(&self) -> u64 {
+        self.with(|shadow| shadow.updates)
+    }
+
+    /// All parameters of the role with the average in place of what learns.
+    pub fn store(&self, role: &Trained) -> Store {
+        let mut store = role.store().clone();
+        self.with(|shadow| {
+            for (name, parameter) in &shadow.parameters {
+                store.insert(name.clone(), parameter.clone());
+            }
+        });
+        store
+    }
+}
+
+/// The parameters that match, each pattern at least once.
+fn matching(patterns: &[String], store: &Store) -> Result<Vec<String>> {
+    let names: Vec<&str> = store.iter().map(|(name, _)| name).collect();
+    let layer = |name: &str| name.rsplit_once('.').map_or("", |(layer, _)| layer).to_owned();
+    let fits = |pattern: &str, name: &str| matches(pattern, name) || matches(pattern, &layer(name));
+    for pattern in patterns {
+        if !names.iter().any(|name| fits(pattern, name)) {
+            let near = most_similar(pattern, names.iter().copied());
+            return Err(Error::NoMatch { pattern: pattern.clone(), what: "parameter", near });
+        }
+    }
+    let chosen = names.iter().filter(|name| patterns.iter().any(|pattern| fits(pattern, name)));
+    Ok(chosen.map(|name| (*name).to_owned()).collect())
+}
+
+fn device_of(store: &Store) -> burn::tensor::Device {
+    let first = store.iter().next();
+    first.map_or_else(burn::tensor::Device::flex, |(_, parameter)| parameter.values.device())
+}

@@ -1,0 +1,307 @@
+//! The one training loop.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use burn::tensor::Device;
+use nn::Attention;
+use serde::{Deserialize, Serialize};
+
+use crate::batch::{Batch, Cursor, Feed};
+use crate::checkpoint::{Checkpoints, Found, Skipped};
+use crate::draws::Draws;
+use crate::error::{Error, Result};
+use crate::event::{Callback, Event};
+use crate::method::{Method, Pass};
+use crate::reduce::{Alone, Reduce};
+use crate::report::{Outcome, RoleReport, StepReport, Tally};
+use crate::role::Trained;
+use crate::state::State;
+
+/// How long and how a run goes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoopConfig {
+    /// The last step.
+    pub steps: u64,
+    /// Micro-batches per step.
+    #[serde(default = "one")]
+    pub accumulation: u64,
+    /// What every draw is keyed by.
+    #[serde(default)]
+    pub seed: u64,
+    /// The largest norm of the gradients of a clipped role; none if gradients are left as they are.
+    #[serde(default)]
+    pub clip: Option<f64>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// Everything a run is made of.
+pub struct Parts {
+    /// What is learnt, and by whom.
+    pub method: Box<dyn Method>,
+    /// Where batches come from.
+    pub feed: Box<dyn Feed>,
+    /// How tokens mix.
+    pub attention: Box<dyn Attention>,
+    /// Who listens.
+    pub callbacks: Vec<Box<dyn Callback>>,
+    /// Where checkpoints go, if anywhere.
+    pub checkpoints: Option<Checkpoints>,
+}
+
+/// Where a run went on from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// The step that was over.
+    pub step: u64,
+    /// The checkpoint.
+    pub path: PathBuf,
+    /// Newer checkpoints that could not be used.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Runs a method over data until it is over or asked to stop.
+pub struct Trainer {
+    config: LoopConfig,
+    parts: Parts,
+    reduce: Box<dyn Reduce>,
+    step: u64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Trainer {
+    /// A run that begins before its first step.
+    ///
+    /// # Errors
+    /// No steps, no micro-batches, a clipping norm that is not positive, two callbacks of one name.
+    pub fn new(config: LoopConfig, parts: Parts) -> Result<Trainer> {
+        for (key, value) in [("steps", config.steps), ("accumulation", config.accumulation)] {
+            if value == 0 {
+                return Err(Error::setting(format!("loop.{key}"), 0, "it is at least 1"));
+            }
+        }
+        if let Some(clip) = config.clip.filter(|clip| !(clip.is_finite() && *clip > 0.0)) {
+            let want = "it is a number above 0; leave it out to clip nothing";
+            return Err(Error::setting("loop.clip", clip, want));
+        }
+        let names: Vec<_> = parts.callbacks.iter().map(|callback| callback.name()).collect();
+        let twice = (1..names.len()).find(|index| names[..*index].contains(&names[*index]));
+        if let Some(index) = twice {
+            let want = "another callback has that name too, and checkpoints know them by it";
+            return Err(Error::setting("callback", names[index], want));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        Ok(Trainer { config, parts, reduce: Box::new(Alone), step: 0, stop })
+    }
+
+    /// The same run as one of several ranks.
+    pub fn with_ranks(mut self, reduce: Box<dyn Reduce>) -> Trainer {
+        self.reduce = reduce;
+        self
+    }
+
+    /// Set it and the run ends, with a checkpoint, after the step it is in.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// The last step that is over.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The method, with its roles.
+    pub fn method(&self) -> &dyn Method {
+        &*self.parts.method
+    }
+
+    /// Goes on from the newest checkpoint that can be used, if there is one; says which it is and which
+    /// had to be passed over. Keys of the recipe below `free` may have changed since.
+    ///
+    /// # Errors
+    /// No checkpoint can be used, or it does not fit this run.
+    pub fn resume(&mut self, free: &[&str], device: &Device) -> Result<Option<Resumed>> {
+        let Some(checkpoints) = &mut self.parts.checkpoints else { return Ok(None) };
+        let Some(Found { path, manifest, state, skipped }) = checkpoints.resume(free, device)?
+        else {
+            return Ok(None);
+        };
+        self.restore(state)?;
+        Ok(Some(Resumed { step: manifest.step, path, skipped }))
+    }
+
+    /// Runs to the last step and returns the step it ended after.
+    ///
+    /// # Errors
+    /// Whatever a part reports; the last committed checkpoint stays valid.
+    pub fn run(&mut self) -> Result<u64> {
+        self.tell(&Event::Started { step: self.step })?;
+        self.tell(&Event::Resting { step: self.step })?;
+        while self.step < self.config.steps && !self.stop.load(Ordering::Relaxed) {
+            let report = self.advance()?;
+            self.tell(&Event::Stepped { report: &report })?;
+            self.save_if_due()?;
+            self.tell(&Event::Resting { step: self.step })?;
+        }
+        self.save_last()?;
+        self.tell(&Event::Finished { step: self.step })?;
+        Ok(self.step)
+    }
+
+    /// One step: micro-batches, reduce, finiteness, clip, update.
+    fn advance(&mut self) -> Result<StepReport> {
+        let (begun, step) = (Instant::now(), self.step + 1);
+        let rounds = 0..self.config.accumulation;
+        let batches: Vec<Batch> = rounds.map(|_| self.parts.feed.next()).collect::<Result<_>>()?;
+        let own: u64 = batches.iter().map(|batch| batch.samples as u64).sum();
+        let mut first = self.reduce.samples_before(own)?;
+        let mut all = [own as f64];
+        self.reduce.numbers(&mut all)?;
+
+        let mut tally = Tally::default();
+        for batch in &batches {
+            let mut pass = Pass {
+                iteration: step,
+                draws: Draws::new(self.config.seed, step, first, batch.samples),
+                share: batch.samples as f64 / all[0],
+                attention: &mut *self.parts.attention,
+            };
+            tally.add(&self.parts.method.accumulate(batch, &mut pass)?, batch.samples);
+            first += batch.samples as u64;
+        }
+        let mut numbers = tally.numbers();
+        self.reduce.numbers(&mut numbers)?;
+        tally.set_numbers(&numbers);
+
+        let roles = self.update_roles(step, &tally)?;
+        self.step = step;
+        Ok(StepReport {
+            step,
+            losses: tally.means(),
+            buckets: tally.buckets(),
+            roles,
+            samples: tally.samples,
+            tokens: tally.tokens,
+            seconds: begun.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Updates the roles that are due and forgets the gradients of all others.
+    fn update_roles(&mut self, step: u64, tally: &Tally) -> Result<Vec<RoleReport>> {
+        let method = &mut self.parts.method;
+        let (due, clipped) = (method.updates(step), method.clipped(step));
+        let mut reports = Vec::new();
+        for role in method.trained_mut() {
+            if !due.contains(&role.name()) {
+                role.forget();
+                continue;
+            }
+            self.reduce.gradients(role)?;
+            let clip = self.config.clip.filter(|_| clipped.contains(&role.name()));
+            reports.push(update_role(role, clip, tally.is_finite(role.name())));
+        }
+        for report in &reports {
+            if report.outcome == Outcome::Updated {
+                self.tell(&Event::Updated { step, role: report.role })?;
+            }
+        }
+        Ok(reports)
+    }
+
+    fn tell(&mut self, event: &Event<'_>) -> Result<()> {
+        let Parts { method, callbacks, .. } = &mut self.parts;
+        callbacks.iter_mut().try_for_each(|callback| callback.on(event, &**method))
+    }
+
+    /// Takes a snapshot if one is due, and commits what the writer has finished.
+    fn save_if_due(&mut self) -> Result<()> {
+        let step = self.step;
+        let due = self.parts.checkpoints.as_ref().is_some_and(|own| own.is_due(step));
+        let snapshot = due.then(|| self.state());
+        let Some(checkpoints) = &mut self.parts.checkpoints else { return Ok(()) };
+        if let Some(snapshot) = snapshot {
+            checkpoints.begin(step, snapshot)?;
+        }
+        let committed = checkpoints.commit_finished()?;
+        self.tell_saved(committed)
+    }
+
+    /// Saves the last step, unless it is saved already, and waits for the writer.
+    fn save_last(&mut self) -> Result<()> {
+        let step = self.step;
+        let due = self.parts.checkpoints.as_ref().is_some_and(|own| !own.holds(step));
+        let snapshot = due.then(|| self.state());
+        let Some(checkpoints) = &mut self.parts.checkpoints else { return Ok(()) };
+        if let Some(snapshot) = snapshot.filter(|_| step > 0) {
+            checkpoints.begin(step, snapshot)?;
+        }
+        let committed = checkpoints.commit_all()?;
+        self.tell_saved(committed)
+    }
+
+    fn tell_saved(&mut self, committed: Vec<(u64, PathBuf)>) -> Result<()> {
+        committed.into_iter().try_for_each(|(step, path)| self.tell(&Event::Saved { step, path }))
+    }
+
+    /// Everything that must be the same for the run to go on as if nothing had happened.
+    pub fn state(&self) -> State {
+        let mut state = State::new();
+        self.parts.method.trained().iter().for_each(|role| role.save(&mut state));
+        let Cursor { epoch, position } = self.parts.feed.cursor();
+        state.number("random_state.seed", self.config.seed);
+        state.number("random_state.step", self.step);
+        state.number("random_state.epoch", epoch);
+        state.number("random_state.cursor", position);
+        for callback in &self.parts.callbacks {
+            state.nest(&format!("callbacks.{}", callback.name()), callback.state());
+        }
+        state
+    }
+
+    /// Goes on from what [`Trainer::state`] said.
+    ///
+    /// # Errors
+    /// Something is missing, misshapen or left over, or the seed is another.
+    pub fn restore(&mut self, mut state: State) -> Result<()> {
+        for role in self.parts.method.trained_mut() {
+            role.restore(&mut state)?;
+        }
+        let mut random = state.take("random_state");
+        let seed = random.take_number("seed")?;
+        if seed != self.config.seed {
+            let want = format!("the checkpoint was made with {seed}");
+            return Err(Error::setting("loop.seed", self.config.seed, want));
+        }
+        self.step = random.take_number("step")?;
+        let (epoch, position) = (random.take_number("epoch")?, random.take_number("cursor")?);
+        random.finish()?;
+        self.parts.feed.seek(Cursor { epoch, position })?;
+        for callback in &mut self.parts.callbacks {
+            callback.restore(state.take(&format!("callbacks.{}", callback.name())))?;
+        }
+        state.finish()
+    }
+}
+
+/// Clips and updates one role, or skips it if something is not finite.
+fn update_role(role: &mut Trained, clip: Option<f64>, finite_loss: bool) -> RoleReport {
+    let (rate, gradient_norm) = (role.rate(), role.gradient_norm());
+    let outcome = match (finite_loss, gradient_norm.is_finite()) {
+        (true, true) => Outcome::Updated,
+        (false, _) => Outcome::LossNotFinite,
+        (true, false) => Outcome::GradientNotFinite,
+    };
+    let scale = clip.map_or(1.0, |limit| (limit / (gradient_norm + 1e-6)).min(1.0));
+    match outcome {
+        Outcome::Updated => role.update(scale),
+        Outcome::LossNotFinite | Outcome::GradientNotFinite => role.skip(),
+    }
+    let skipped = role.skipped();
+    RoleReport { role: role.name(), rate, gradient_norm, clip: scale, outcome, skipped }
+}

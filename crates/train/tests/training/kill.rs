@@ -1,0 +1,58 @@
+//! A run that is killed without warning, again and again, ends like one that never was.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use burn::tensor::Device;
+use train::checkpoint::find;
+
+use crate::run::{Setup, fingerprint};
+
+fn setup() -> Setup {
+    Setup { steps: 24, every: 1, batch: 1, ..Setup::default() }
+}
+
+/// Not a test of its own: what the test below starts and kills. Its folder comes over stdin.
+#[test]
+#[ignore = "started by the test below"]
+fn child() {
+    let mut folder = String::new();
+    std::io::stdin().read_to_string(&mut folder).unwrap();
+    let mut run = setup().build(Some(Path::new(folder.trim()))).unwrap();
+    run.trainer.resume(&[], &Device::flex()).unwrap();
+    run.trainer.run().unwrap();
+}
+
+#[test]
+fn a_run_killed_at_any_moment_ends_with_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut ended, mut killed) = (false, 0);
+    for attempt in 0..60 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "kill::child", "--ignored", "--test-threads=1"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let path = folder.path().display().to_string();
+        child.stdin.take().unwrap().write_all(path.as_bytes()).unwrap();
+        // Moments that fall before, inside and between checkpoints; later attempts live longer.
+        let life = 12 + (attempt * 37) % 90 + 4 * attempt;
+        std::thread::sleep(Duration::from_millis(life));
+        ended = child.try_wait().unwrap().is_some_and(|status| status.success());
+        if ended {
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        killed += 1;
+    }
+    assert!(ended, "the run never came to its end");
+    assert!(killed > 0, "the run was over before it could be killed");
+    let found = find(folder.path(), &Device::flex()).unwrap();
+    assert!(found.skipped.is_empty(), "{:?}", found.skipped);
+    assert_eq!(found.manifest.step, 24);
+    assert_eq!(fingerprint(&found.state), fingerprint(&setup().run().trainer.state()));
+}
