@@ -3,8 +3,8 @@
     python tools/bench/whole_runs.py --binary target/release/moviola --threads 2
 
 Makes one random folder per case, then starts both sides as new processes in turns, from the same
-noise file. Prints, as a Markdown table, the best time from the start of the process to the end of
-its first denoising step, the best time of the whole run, and the peak of its resident memory.
+noise file. Prints, as a Markdown table, the best time from the start of the process to the beginning
+of its first denoising step, the best time of the whole run, and the peak of its resident memory.
 Needs tools/bench/requirements.txt.
 """
 
@@ -107,7 +107,7 @@ def theirs(threads, work, name):
 
 
 def run_diffusers(work, name, threads):
-    """What a user of diffusers writes; reports when the first step ended, on the wall clock."""
+    """What a user of diffusers writes; reports when the first step began, on the wall clock."""
     import diffusers
     import torch
     from safetensors.torch import load_file
@@ -116,24 +116,16 @@ def run_diffusers(work, name, threads):
     _, pipeline_class, arguments = CASES[name]
     pipeline = getattr(diffusers, pipeline_class).from_pretrained(work / "model")
     first = []
-
-    def note(_, __, values):
-        first.append(time.time())
-        return values
-
-    def note_old(_, __, ___):
-        first.append(time.time())
-
+    pipeline.transformer.register_forward_pre_hook(lambda *_: first.append(time.time()))
     call = {
         "prompt": PROMPT, "num_inference_steps": arguments["steps"],
         "guidance_scale": arguments["guidance"], "height": arguments["height"],
         "width": arguments["width"], "latents": load_file(work / "noise.safetensors")["noise"],
     }
     if pipeline_class == "PixArtAlphaPipeline":
-        call |= {"callback": note_old, "use_resolution_binning": False}
+        call |= {"use_resolution_binning": False}
         pipeline(**call).images[0].save(work / "theirs.png")
     else:
-        call |= {"callback_on_step_end": lambda pipe, *rest: note(*rest)}
         call |= {"num_frames": arguments["frames"], "output_type": "pil"}
         for index, frame in enumerate(pipeline(**call).frames[0]):
             frame.save(work / f"theirs-{index}.png")

@@ -12,14 +12,15 @@ use crate::clock::Clock;
 pub(crate) struct Bars<'a> {
     bar: Option<ProgressBar>,
     clock: &'a Clock,
-    denoising: bool,
     interrupted: Arc<AtomicBool>,
 }
 
 impl Progress for Bars<'_> {
     fn begin(&mut self, stage: &str, total: usize) {
         self.finish();
-        self.denoising = stage == "denoise";
+        if stage == "denoise" {
+            self.clock.first_step();
+        }
         let style = "{msg:<8} {bar:32} {pos}/{len}  {elapsed} elapsed, {eta} left";
         let style = ProgressStyle::with_template(style).expect("the template is a constant");
         let bar = ProgressBar::new(total as u64).with_style(style);
@@ -29,9 +30,6 @@ impl Progress for Bars<'_> {
     }
 
     fn reach(&mut self, done: usize) {
-        if self.denoising {
-            self.clock.first_step();
-        }
         if let Some(bar) = &self.bar {
             bar.set_position(done as u64);
         }
@@ -45,7 +43,7 @@ impl Progress for Bars<'_> {
 impl<'a> Bars<'a> {
     /// Bars of a run that `clock` times and a set flag interrupts.
     pub(crate) fn new(clock: &'a Clock, interrupted: Arc<AtomicBool>) -> Bars<'a> {
-        Bars { bar: None, clock, denoising: false, interrupted }
+        Bars { bar: None, clock, interrupted }
     }
 
     /// Leaves the last bar standing.

@@ -20,14 +20,14 @@ impl Clock {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Notes that a denoising step has ended; only the first call counts.
+    /// Notes that denoising begins; only the first call counts.
     pub(crate) fn first_step(&self) {
         if self.first_step.get().is_none() {
             self.first_step.set(Some(self.seconds()));
         }
     }
 
-    /// Seconds to the end of the first denoising step.
+    /// Seconds to the beginning of the first denoising step.
     pub(crate) fn seconds_to_first_step(&self) -> Option<f64> {
         self.first_step.get()
     }
