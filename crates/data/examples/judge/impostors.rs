@@ -49,7 +49,7 @@ pub(crate) const IMPOSTORS: [(&str, Change); 20] = [
     ("soft disc, edge 60 %", |_, shown, _| soft_disc(shown, 0.6)),
     ("soft disc, edge 100 %", |_, shown, _| soft_disc(shown, 1.0)),
     ("disc, much smaller or larger", |_, shown, at| disc(shown, [0.4, 2.2][at as usize % 2])),
-    ("ring", |_, shown, _| outlined(shown, |x, y| ring(x, y))),
+    ("ring", |_, shown, _| outlined(shown, ring)),
     ("tall ellipse", |_, shown, _| {
         outlined(shown, |x, y| edge((x * x / 0.45 + y * y / 1.2).sqrt()))
     }),

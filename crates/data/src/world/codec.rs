@@ -88,7 +88,7 @@ impl SpaceToDepth {
         let pixels = unpatchify(tokens, [f, h, w], self.block) / SCALE;
         let pixels = pixels.permute([0, 2, 3, 4, 1]);
         (0..batch)
-            .map(|at| Clip::from_tensor(pixels.clone().slice([at..at + 1]).squeeze_dim(0)))
+            .map(|at| Clip::from_tensor(pixels.clone().slice_dim(0, at..at + 1).squeeze_dim(0)))
             .collect()
     }
 }

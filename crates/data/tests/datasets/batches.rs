@@ -238,7 +238,7 @@ fn the_shapes_world_comes_in_batches() {
             true => rendered.words.null(&device),
             false => rendered.words.embed(&shown.caption(), &device).unwrap(),
         };
-        let text = texts.clone().slice([at..at + 1]).squeeze_dim::<2>(0);
+        let text = texts.clone().slice_dim(0, at..at + 1).squeeze_dim::<2>(0);
         text.into_data().assert_eq(&expected.into_data(), true);
     }
     assert!(Rendered::new(world, 0).is_err());

@@ -118,7 +118,7 @@ pub(crate) fn sketch(tensor: &Tensor<1>, shape: &[usize]) -> Tensor<1> {
     let [rows, .., _] = shape else { return tensor.clone() };
     let matrix = values(tensor);
     let columns = matrix.len() / rows;
-    let sign = |index: usize| if (index * 2_654_435_761 >> 16) & 1 == 1 { 1.0 } else { -1.0 };
+    let sign = |index: usize| if ((index * 2_654_435_761) >> 16) & 1 == 1 { 1.0 } else { -1.0 };
     let at = |row: usize, column: usize| f64::from(matrix[row * columns + column]);
     let across = (0..*rows).map(|row| (0..columns).map(|c| at(row, c) * sign(c)).sum::<f64>());
     let down = (0..columns).map(|column| (0..*rows).map(|r| at(r, column) * sign(r)).sum::<f64>());

@@ -161,7 +161,7 @@ fn frames_are_handed_out_as_they_are_done() {
         };
         let log = std::cell::RefCell::new(Vec::new());
         let mut take = |frame: DecodedFrame| {
-            let expected = whole.clone().slice([frame.sample..frame.sample + 1]);
+            let expected = whole.clone().slice_dim(0, frame.sample..frame.sample + 1);
             let expected = expected.narrow(2, frame.index, 1).reshape([3, 40, 24]);
             assert_eq!(values(&frame.pixels), values(&expected.permute([1, 2, 0])));
             log.borrow_mut().push(("frame", frame.sample * 9 + frame.index));
