@@ -1,4 +1,4 @@
-//! From clips and captions to a dataset: look first ([`doctor`]), then do the long work
+//! From clips and captions to a dataset: look first ([`doctor()`]), then do the long work
 //! ([`preprocess`]), which may be interrupted and be run again.
 //!
 //! Clips are read through [`Media`] and encoded through [`Encode`], so that this knows neither a video
