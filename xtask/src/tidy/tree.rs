@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn large_goldens_are_found() {
         let file = |path: &str, bytes| TrackedFile { path: path.into(), bytes, text: None };
-        let files = [file("goldens/a", 3_000_000), file("goldens/b/c", 2_000_000)];
+        let files = [file("goldens/a", 3_000_000), file("goldens/b/c", 3_000_000)];
         assert_eq!(check_goldens(&files), None);
-        let planted = [file("goldens/a", 3_000_000), file("goldens/b/c", 2_000_001)];
+        let planted = [file("goldens/a", 3_000_000), file("goldens/b/c", 3_000_001)];
         assert!(check_goldens(&planted).is_some());
         let elsewhere = [file("goldens/a", 3_000_000), file("docs/c", 9_000_000)];
         assert_eq!(check_goldens(&elsewhere), None);

@@ -8,7 +8,7 @@ use diffusion::Draw;
 pub(crate) type Change = fn(&World, &Shown, u64) -> Clip;
 
 /// What an honest clip may suffer; it must still be read.
-pub(crate) const HARM: [(&str, Change); 14] = [
+pub(crate) const HARM: [(&str, Change); 15] = [
     ("as rendered", |_, shown, _| shown.clip.clone()),
     ("noise 0.05", |_, shown, at| noisy(&shown.clip, 0.05, at)),
     ("noise 0.10", |_, shown, at| noisy(&shown.clip, 0.10, at)),
@@ -22,6 +22,7 @@ pub(crate) const HARM: [(&str, Change); 14] = [
     ("grey background 0.1", |_, shown, _| mapped(&shown.clip, |value| 0.1 + 0.9 * value)),
     ("one frame lost", |_, shown, at| without_frame(&shown.clip, at)),
     ("trail of 15 %", |_, shown, _| trailing(&shown.clip, 0.15)),
+    ("wobbly by 0.6 pixels", |_, shown, at| wobbly(&shown.clip, 0.6, at)),
     ("soft, trail, flicker, noise", |_, shown, at| {
         let clip = flickering(&trailing(&blurred(&shown.clip, 0.6), 0.1), 0.1, at);
         noisy(&clip, 0.05, at)
@@ -29,7 +30,7 @@ pub(crate) const HARM: [(&str, Change); 14] = [
 ];
 
 /// What must not be accepted, with a caption that is true of the clip it was made from.
-pub(crate) const IMPOSTORS: [(&str, Change); 20] = [
+pub(crate) const IMPOSTORS: [(&str, Change); 21] = [
     ("normal noise", |_, shown, at| noisy(&black(shown), [0.1, 0.3, 1.0][at as usize % 3], at)),
     ("uniform noise", |_, shown, at| uniform(&black(shown), at)),
     ("smooth noise", |_, shown, at| smooth_noise(shown, at)),
@@ -54,6 +55,7 @@ pub(crate) const IMPOSTORS: [(&str, Change); 20] = [
         outlined(shown, |x, y| edge((x * x / 0.45 + y * y / 1.2).sqrt()))
     }),
     ("diamond", |_, shown, _| outlined(shown, |x, y| edge((x.abs() + y.abs()) * 0.85))),
+    ("gone after half of the frames", |_, shown, _| gone(&shown.clip)),
     ("white", |_, shown, _| recoloured(shown, [1.0, 1.0, 1.0])),
     ("all six colours at once", |_, shown, _| rainbow(shown)),
 ];
@@ -118,11 +120,49 @@ fn trailing(clip: &Clip, share: f32) -> Clip {
     result
 }
 
+/// Every pixel taken from up to `reach` pixels away, along smooth waves that change with the frame.
+fn wobbly(clip: &Clip, reach: f64, at: u64) -> Clip {
+    let mut result = clip.clone();
+    let [frames, height, width] = clip.size();
+    let phases = draw("phases", at).uniform(0..4 * frames);
+    for frame in 0..frames {
+        let from = clip.frame(frame);
+        let phase = |which: usize| 6.3 * f64::from(phases[4 * frame + which]);
+        let value = |row: f64, column: f64, channel: usize| {
+            let (row, column) =
+                (row.clamp(0.0, (height - 1) as f64), column.clamp(0.0, (width - 1) as f64));
+            let (top, left) = (row as usize, column as usize);
+            let (low, right) = ((top + 1).min(height - 1), (left + 1).min(width - 1));
+            let (down, across) = ((row - top as f64) as f32, (column - left as f64) as f32);
+            let at = |row: usize, column: usize| from[(row * width + column) * 3 + channel];
+            let upper = at(top, left) * (1.0 - across) + at(top, right) * across;
+            let lower = at(low, left) * (1.0 - across) + at(low, right) * across;
+            upper * (1.0 - down) + lower * down
+        };
+        for (at, result) in result.frame_mut(frame).iter_mut().enumerate() {
+            let (row, column) = ((at / 3 / width) as f64, (at / 3 % width) as f64);
+            let wave = |x: f64, y: f64, which: usize| {
+                (0.9 * x + phase(which)).sin() * (0.7 * y + phase(which + 1)).cos()
+            };
+            let (down, across) = (reach * wave(row, column, 0), reach * wave(column, row, 2));
+            *result = value(row + down, column + across, at % 3);
+        }
+    }
+    result
+}
+
 fn still(clip: &Clip) -> Clip {
     let mut result = clip.clone();
     let frames = clip.size()[0];
     (0..frames).for_each(|frame| result.frame_mut(frame).copy_from_slice(clip.frame(frames / 2)));
     result
+}
+
+fn gone(clip: &Clip) -> Clip {
+    let mut clip = clip.clone();
+    let frames = clip.size()[0];
+    (frames / 2..frames).for_each(|frame| clip.frame_mut(frame).fill(0.0));
+    clip
 }
 
 /// The frames in an order that goes back and forth.

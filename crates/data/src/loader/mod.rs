@@ -24,15 +24,12 @@ pub use batch::{Batch, Drawn};
 pub use plan::{Cursor, Partial, Plan};
 
 use crate::error::{Error, Result};
-use crate::store::{Dataset, Origin, Sample, TEXT};
+use crate::store::{Dataset, Sample, TEXT};
 
 /// Where samples come from.
 pub trait Samples: Send + Sync {
     /// How many there are.
     fn count(&self) -> usize;
-
-    /// Where a sample comes from.
-    fn origin(&self, index: usize) -> Origin;
 
     /// Samples of one group can be stacked: all their tensors but the texts have the same shapes.
     fn group(&self, index: usize) -> String;
@@ -49,10 +46,6 @@ impl Samples for Dataset {
         self.len()
     }
 
-    fn origin(&self, index: usize) -> Origin {
-        Dataset::origin(self, index).clone()
-    }
-
     fn group(&self, index: usize) -> String {
         group_name(self.shapes(index))
     }
@@ -66,10 +59,6 @@ impl Samples for Dataset {
 impl Samples for Vec<Sample> {
     fn count(&self) -> usize {
         self.len()
-    }
-
-    fn origin(&self, index: usize) -> Origin {
-        self[index].origin.clone()
     }
 
     fn group(&self, index: usize) -> String {

@@ -27,14 +27,13 @@ mod words;
 
 pub use codec::{SoundBlocks, SpaceToDepth};
 pub use judge::{Evidence, Judge, Reading};
-pub use render::Outline;
 pub use rendered::Rendered;
 pub use scene::{Colour, Direction, Scene, Shape};
 pub use tone::{Follows, PITCHES, Tone};
 pub use words::Words;
 
 use diffusion::Draw;
-use render::Window;
+use render::{Outline, Window};
 use serde::{Deserialize, Serialize};
 
 use crate::clip::{CHANNELS, Clip};

@@ -12,13 +12,13 @@ const LINES: usize = 8;
 
 /// A shape at a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outline {
+pub(super) struct Outline {
     /// What it is.
-    pub shape: Shape,
+    pub(super) shape: Shape,
     /// The centre of its box, `[column, row]` in pixels; the first pixel reaches from 0 to 1.
-    pub centre: [f64; 2],
+    pub(super) centre: [f64; 2],
     /// Width and height of its box in pixels.
-    pub size: f64,
+    pub(super) size: f64,
 }
 
 /// A rectangle of pixels.

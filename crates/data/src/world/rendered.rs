@@ -57,12 +57,6 @@ impl Rendered {
             ("audio", self.sound.fingerprint()),
         ])
     }
-}
-
-impl Samples for Rendered {
-    fn count(&self) -> usize {
-        self.count
-    }
 
     fn origin(&self, index: usize) -> Origin {
         let options = self.world.options();
@@ -74,6 +68,12 @@ impl Samples for Rendered {
             fps: options.fps,
             bucket: Bucket { frames: options.frames, height: options.height, width: options.width },
         }
+    }
+}
+
+impl Samples for Rendered {
+    fn count(&self) -> usize {
+        self.count
     }
 
     /// All clips have one size.

@@ -51,7 +51,7 @@ fn what_is_written_is_read() {
     samples[2].tensors.insert("mask".to_owned(), TensorData::new(vec![1u8, 0, 1], [3]));
     write(folder.path(), &samples);
     assert_holds(folder.path(), &samples);
-    assert_eq!(shards(folder.path()).len(), 3);
+    assert_eq!(shards(folder.path()).len(), 2);
 }
 
 #[test]

@@ -28,7 +28,7 @@ mod limits {
     /// Softness of the edge of a shape with corners.
     pub(super) const SOFT_CORNERS: f64 = 0.15;
     /// Light that the fitted shape leaves unexplained, as a share of its own.
-    pub(super) const MISFIT: f64 = 0.07;
+    pub(super) const MISFIT: f64 = 0.06;
     /// How much more the second-best shape must leave unexplained.
     pub(super) const MARGIN: f64 = 0.015;
     /// Light beside the shape, as a share of its own.

@@ -38,20 +38,21 @@ pub(super) fn read(samples: &[f32], sample_rate: u32, pitches: &[f64]) -> Option
 /// The power of one frequency, in turns per sample, as the mean over overlapping windows. A pure tone
 /// of that frequency gives the power of the tone.
 fn mean_power(samples: &[f32], length: usize, frequency: f64) -> f64 {
-    let window: Vec<f64> = (0..length)
-        .map(|at| 0.5 - 0.5 * libm::cos(TAU * (at as f64 + 0.5) / length as f64))
+    let window = |at: usize| 0.5 - 0.5 * libm::cos(TAU * (at as f64 + 0.5) / length as f64);
+    let weight: f64 = (0..length).map(window).sum();
+    let wave: Vec<[f64; 2]> = (0..length)
+        .map(|at| {
+            let (sine, cosine) = libm::sincos(TAU * frequency * at as f64);
+            [window(at) * cosine, window(at) * sine]
+        })
         .collect();
-    let weight: f64 = window.iter().sum();
     let starts = (0..=samples.len() - length).step_by(length / 2);
     let count = starts.clone().count() as f64;
     let powers = starts.map(|start| {
-        let (mut real, mut imaginary) = (0.0, 0.0);
-        for (at, weight) in window.iter().enumerate() {
-            let (sine, cosine) = libm::sincos(TAU * frequency * at as f64);
-            let value = weight * f64::from(samples[start + at]);
-            real += value * cosine;
-            imaginary += value * sine;
-        }
+        let values = samples[start..start + length].iter().map(|value| f64::from(*value));
+        let [real, imaginary] = values.zip(&wave).fold([0.0, 0.0], |sum, (value, wave)| {
+            [sum[0] + value * wave[0], sum[1] + value * wave[1]]
+        });
         2.0 * (real * real + imaginary * imaginary) / (weight * weight)
     });
     powers.sum::<f64>() / count
