@@ -121,19 +121,35 @@ impl TimestepSampler {
     ///
     /// `draw` is keyed by the step and by the sample's global index; its first numbers are used.
     pub fn level(&self, draw: Draw, tokens: usize) -> f32 {
-        let uniform = || f64::from(draw.uniform(0..1)[0]);
         let normal = || f64::from(draw.normal(0..1)[0]);
+        self.level_from(draw, f64::from(draw.uniform(0..1)[0]), normal, tokens)
+    }
+
+    /// The same, drawn from one of `count` parts of the density that are equally likely.
+    ///
+    /// Samples of a batch that take one part each visit all levels evenly, so that their mean loss
+    /// varies less from step to step; each level by itself follows the density as before once parts
+    /// are dealt at random.
+    ///
+    /// # Panics
+    /// Panics if there is no such part.
+    pub fn level_in(&self, part: u64, count: u64, draw: Draw, tokens: usize) -> f32 {
+        assert!(part < count, "part {part} of {count}");
+        let unit = (part as f64 + f64::from(draw.uniform(0..1)[0])) / count as f64;
+        self.level_from(draw, unit, || normal_quantile(unit), tokens)
+    }
+
+    /// The level for a uniform number, or for a normal one where the density is made of these.
+    fn level_from(&self, draw: Draw, uniform: f64, normal: impl Fn() -> f64, tokens: usize) -> f32 {
         let level = match self.density {
-            Density::Uniform { lowest, highest } => lowest + uniform() * (highest - lowest),
+            Density::Uniform { lowest, highest } => lowest + uniform * (highest - lowest),
             Density::LogitNormal { mean, deviation } => sigmoid(normal() * deviation + mean),
-            Density::Mode { scale } => mode(uniform(), scale),
-            Density::Stretched(density) => {
-                let [level, chooser] = [0, 1].map(|i| f64::from(draw.uniform(i..i + 1)[0]));
-                match chooser < density.uniform {
-                    true => density.floor + level * (1.0 - density.floor),
-                    false => density.level(normal(), mean_for(tokens)),
-                }
-            }
+            Density::Mode { scale } => mode(uniform, scale),
+            Density::Stretched(density) => match f64::from(draw.uniform(1..2)[0]) < density.uniform
+            {
+                true => density.floor + uniform * (1.0 - density.floor),
+                false => density.level(normal(), mean_for(tokens)),
+            },
         };
         shifted(level, self.shift) as f32
     }
@@ -179,6 +195,50 @@ fn mode(uniform: f64, scale: f64) -> f64 {
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + libm::exp(-x))
+}
+
+/// The normal number that a share `below` of all is below, within 2e-9 (Acklam's approximation).
+fn normal_quantile(below: f64) -> f64 {
+    const CENTRE: [f64; 6] = [
+        -3.969683028665376e1,
+        2.209460984245205e2,
+        -2.759285104469687e2,
+        1.383577518672690e2,
+        -3.066479806614716e1,
+        2.506628277459239,
+    ];
+    const UNDER_CENTRE: [f64; 6] = [
+        -5.447609879822406e1,
+        1.615858368580409e2,
+        -1.556989798598866e2,
+        6.680131188771972e1,
+        -1.328068155288572e1,
+        1.0,
+    ];
+    const TAIL: [f64; 6] = [
+        -7.784894002430293e-3,
+        -3.223964580411365e-1,
+        -2.400758277161838,
+        -2.549732539343734,
+        4.374664141464968,
+        2.938163982698783,
+    ];
+    const UNDER_TAIL: [f64; 5] =
+        [7.784695709041462e-3, 3.224671290700398e-1, 2.445134137142996, 3.754408661907416, 1.0];
+    let polynomial = |terms: &[f64], x: f64| terms.iter().fold(0.0, |sum, term| sum * x + term);
+    let tail = |share: f64| {
+        // No f32 uniform number is nearer to 0 or 1 than this, but for 0 itself.
+        let x = libm::sqrt(-2.0 * libm::log(share.max(1e-12)));
+        polynomial(&TAIL, x) / polynomial(&UNDER_TAIL, x)
+    };
+    match below {
+        low if low < 0.02425 => tail(low),
+        high if high > 1.0 - 0.02425 => -tail(1.0 - high),
+        middle => {
+            let (x, square) = (middle - 0.5, (middle - 0.5) * (middle - 0.5));
+            x * polynomial(&CENTRE, square) / polynomial(&UNDER_CENTRE, square)
+        }
+    }
 }
 
 /// Refuses a parameter that is not a number within `range`.

@@ -188,3 +188,28 @@ fn densities_that_do_not_exist_are_refused() {
         assert!(!message.ends_with('.'), "{message}");
     }
 }
+
+/// Dealt evenly, the parts of a density are that density, with far less left to chance.
+#[test]
+fn parts_of_a_density_make_the_whole() {
+    const PARTS: u64 = 4000;
+    for sampler in samplers() {
+        let whole = levels(sampler, TOKENS);
+        let parts: Vec<f64> = (0..PARTS)
+            .map(|part| f64::from(sampler.level_in(part, PARTS, draw(part + 90_000), TOKENS)))
+            .collect();
+        for bound in [0.05, 0.2, 0.4, 0.5, 0.6, 0.8, 0.95] {
+            let share = |levels: &[f64]| {
+                levels.iter().filter(|level| **level < bound).count() as f64 / levels.len() as f64
+            };
+            let (found, want) = (share(&parts), share(&whole));
+            assert!((found - want).abs() < 0.012, "{sampler:?}: {found}, not {want} below {bound}");
+        }
+    }
+    // Without a mixture each part is a range of its own.
+    let normal = TimestepSampler::logit_normal(0.5, 1.5).unwrap();
+    let level = |part| normal.level_in(part, 16, draw(part), TOKENS);
+    assert!((1..16).all(|part| level(part) > level(part - 1)));
+    let (low, high) = (normal_below((logit(f64::from(level(3))) - 0.5) / 1.5), 3.0 / 16.0);
+    assert!((high..=high + 1.0 / 16.0).contains(&low), "{low}");
+}

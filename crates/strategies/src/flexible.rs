@@ -19,6 +19,7 @@ pub struct Flexible {
     config: FlexibleConfig,
     geometry: Geometry,
     samplers: Tracks<TimestepSampler>,
+    stratified: bool,
     /// Read off the first batch that has a reference; later ones must agree.
     factors: Cell<Option<Factors>>,
 }
@@ -41,7 +42,13 @@ impl Flexible {
             let want = "a sound that is generated needs its own";
             return Err(Error::setting("timestep sampler of the audio", "missing", want));
         }
-        Ok(Flexible { name, config, geometry, samplers, factors: Cell::new(None) })
+        let (stratified, factors) = (false, Cell::new(None));
+        Ok(Flexible { name, config, geometry, samplers, stratified, factors })
+    }
+
+    /// The same strategy with the noise levels of a step spread evenly over its samples.
+    pub fn stratified(self) -> Flexible {
+        Flexible { stratified: true, ..self }
     }
 
     fn video(&self, batch: &Batch, draws: &Draws) -> Result<Track> {
@@ -218,7 +225,11 @@ impl Strategy for Flexible {
             let own = if name == "audio" { self.samplers.audio } else { Some(self.samplers.video) };
             let level = |sample: usize| match (track.part, own) {
                 (Part::Generated, Some(sampler)) => {
-                    sampler.level(draws.sample(name, sample), track.tokens())
+                    let draw = draws.sample(name, sample);
+                    match draws.part(sample).filter(|_| self.stratified) {
+                        Some((part, parts)) => sampler.level_in(part, parts, draw, track.tokens()),
+                        None => sampler.level(draw, track.tokens()),
+                    }
                 }
                 _ => 0.0,
             };

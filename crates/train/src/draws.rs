@@ -11,12 +11,26 @@ pub struct Draws {
     draw: Draw,
     first: u64,
     samples: usize,
+    whole: Option<u64>,
 }
 
 impl Draws {
     /// The draws of `samples` samples from `first` on, in `step` of a run with `seed`.
     pub fn new(seed: u64, step: u64, first: u64, samples: usize) -> Draws {
-        Draws { draw: Draw::new(seed).step(step), first, samples }
+        Draws { draw: Draw::new(seed).step(step), first, samples, whole: None }
+    }
+
+    /// The same, knowing how many samples the whole step has.
+    pub fn of_whole(self, whole: u64) -> Draws {
+        Draws { whole: Some(whole), ..self }
+    }
+
+    /// Which part of the step's samples a sample stands for, and how many there are, if that is
+    /// known: every sample another one, dealt anew at each step.
+    pub fn part(&self, sample: usize) -> Option<(u64, u64)> {
+        let whole = self.whole.filter(|whole| *whole > 0)?;
+        let turn = f64::from(self.shared("parts").uniform(0..1)[0]) * whole as f64;
+        Some(((self.first + sample as u64 + turn as u64) % whole, whole))
     }
 
     /// The global index of the first sample.

@@ -168,7 +168,8 @@ impl Trainer {
         for batch in &batches {
             let mut pass = Pass {
                 iteration: step,
-                draws: Draws::new(self.config.seed, step, first, batch.samples),
+                draws: Draws::new(self.config.seed, step, first, batch.samples)
+                    .of_whole(all[0] as u64),
                 share: batch.samples as f64 / all[0],
                 attention: &mut *self.parts.attention,
             };

@@ -98,6 +98,28 @@ fn two_ranks_that_wait_for_each_other_are_told_apart() {
         let text = error.to_string();
         assert!(text.contains("message 1 -> 0 0 of group `world`"), "{text}");
         assert!(text.contains("all_gather 0 of group `world`"), "{text}");
+        assert!(text.contains("it waits in"), "{text}");
+    }
+}
+
+/// Whoever waits hears of a failure at once, also when the one who failed goes on.
+#[test]
+fn a_failure_wakes_those_who_wait() {
+    let results = long(2).run(|group| {
+        if group.rank() == 0 {
+            sleep(SHORT / 4);
+            let refused = group.all_to_all(vec![part(0, 0, 1)], 0).map(drop);
+            sleep(3 * SHORT);
+            return (refused, Duration::ZERO);
+        }
+        let start = Instant::now();
+        let refused = group.all_reduce(part(0, 0, 1)).map(drop);
+        (refused, start.elapsed())
+    });
+    for result in results {
+        let (refused, waited) = result.unwrap();
+        assert!(refused.is_err());
+        assert!(waited < 2 * SHORT, "it waited {waited:?}");
     }
 }
 

@@ -79,6 +79,15 @@ fn numbers_of_dims_are_compared() {
     }
 }
 
+/// Two ranks that mean different dims to be uneven would put the parts together differently.
+#[test]
+fn uneven_dims_are_compared() {
+    let errors = errors(2, |group| group.all_gather(part(0, 0, 3), group.rank()).map(drop));
+    for error in errors {
+        assert!(error.contains("(f32 [*, 2])") && error.contains("(f32 [3, *])"), "{error}");
+    }
+}
+
 #[test]
 fn parts_of_several_types_are_refused() {
     let errors = errors(2, |group| {
@@ -154,6 +163,25 @@ fn announced_work_may_nest() {
     for result in results {
         assert_eq!(result.expect("no rank panics"), Ok(()));
     }
+}
+
+/// When work is over, the ordinary deadline holds again, however long it was announced for.
+#[test]
+fn finished_work_is_not_waited_for() {
+    let ranks = Ranks { deadline: SHORT, ..Ranks::new(2) };
+    let results = ranks.run(|group| {
+        if group.rank() == 1 {
+            drop(group.busy("vae decode", LONG));
+            sleep(4 * SHORT);
+            return None;
+        }
+        let start = Instant::now();
+        let error = group.all_reduce(part(0, 0, 1)).expect_err("rank 1 stays away");
+        Some((error.to_string(), start.elapsed()))
+    });
+    let (text, waited) = results.into_iter().find_map(Result::unwrap).expect("rank 0 waited");
+    assert!(text.contains("rank 1 did not come: it has made no call yet"), "{text}");
+    assert!(waited < 3 * SHORT, "it waited {waited:?}");
 }
 
 #[test]

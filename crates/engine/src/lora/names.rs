@@ -129,7 +129,28 @@ pub(super) fn family(key: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Naming, family};
+    use burn::tensor::{Device, Tensor};
+    use nn::{Parameter, Store};
+
+    use super::{Homes, Naming, family};
+    use crate::lora::key::Key;
+
+    #[test]
+    fn a_joined_name_that_may_be_two_means_nothing() {
+        let mut store = Store::new("the test");
+        for layer in ["a.b_c", "a_b.c", "a.d"] {
+            let weight = Tensor::<2>::zeros([2, 2], &Device::flex());
+            store.insert(format!("{layer}.weight"), Parameter::new(weight));
+        }
+        let homes = Homes::new(&store, Naming::Diffusers);
+        let find = |name: &str| {
+            let key = Key::parse(name).expect("a key");
+            homes.find(&key).map(str::to_owned)
+        };
+        assert_eq!(find("lora_unet_a_b_c.alpha"), None);
+        assert_eq!(find("lora_unet_a_d.alpha").as_deref(), Some("a.d"));
+        assert_eq!(find("a.b_c.alpha").as_deref(), Some("a.b_c"));
+    }
 
     #[test]
     fn wan_has_names_of_its_own() {

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Int, Tensor};
 use kernels::{
-    Modulation, gated_residual, gelu_erf, gelu_tanh, layer_norm, rms_norm, silu, softmax,
+    Activation, Modulation, gated_residual, gelu_erf, gelu_tanh, group_norm, layer_norm, rms_norm,
+    silu, softmax,
 };
 
 use crate::check::{levels, random, values};
@@ -127,4 +128,23 @@ fn of_parameter_gradients() {
             assert!(alone[..] == together[sample * 200..][..200], "sample {sample} alone");
         }
     }
+}
+
+/// A group's sums run over all pixels of a picture, more than one task takes.
+#[test]
+fn of_group_norm() {
+    let device = Device::flex();
+    let images: Tensor<4> = random(1, [2, 40, 50, 96], &device) + 3.0;
+    let [weight, bias] = [2, 3].map(|seed| random::<1>(seed, [96], &device));
+    let norm = |samples: Range<usize>| {
+        let images = images.clone().narrow(0, samples.start, samples.len());
+        let affine = (weight.clone(), bias.clone());
+        let out = group_norm(images, 8, affine, 1e-6, Activation::Silu);
+        values(out).into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    };
+    let whole = on_threads(1, || norm(0..2));
+    for threads in [2, 3] {
+        assert!(on_threads(threads, || norm(0..2)) == whole, "{threads} threads");
+    }
+    assert!([norm(0..1), norm(1..2)].concat() == whole, "samples alone");
 }

@@ -147,6 +147,27 @@ fn what_fits_a_tile_is_not_cut() {
     assert_eq!(values(&case.encode(clip, Some(&tiling))), values(&whole));
 }
 
+#[test]
+fn pixels_and_variances_are_bounded() {
+    let mut case = Case::open("wan21");
+    let constant = |value: f32, size: usize| {
+        let values = Tensor::<1>::full([size], value, &Device::flex());
+        Parameter { values, shape: vec![size] }
+    };
+    let latents = scattered([1, 3, 2, 1, 2]);
+    for (bias, pixel) in [(50.0, 1.0), (-50.0, -1.0)] {
+        case.store.insert("decoder.conv_out.bias", constant(bias, 3));
+        assert!(values(&case.decode(latents.clone(), None)).iter().all(|&value| value == pixel));
+    }
+    for (bias, bound) in [(500.0, 20.0), (-500.0, -30.0)] {
+        case.store.insert("quant_conv.bias", constant(bias, 6));
+        let moments = case.encode(scattered([1, 3, 1, 8, 8]), None);
+        let variances = values(&moments.clone().narrow(1, 3, 3));
+        assert!(variances.iter().all(|&value| value == bound), "{variances:?}");
+        assert!(values(&moments.narrow(1, 0, 3)).iter().all(|value| value.abs() > 400.0));
+    }
+}
+
 /// Frames come one after the other with their places, the first before any later is computed.
 #[test]
 fn frames_are_handed_out_as_they_are_done() {

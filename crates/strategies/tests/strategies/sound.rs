@@ -107,3 +107,24 @@ fn a_sound_can_be_continued() {
     assert!(levels[2..].iter().all(|level| *level > 0.1));
     assert!(seen_levels(&inputs.seen.inputs.video)[0].iter().all(|level| *level > 0.1));
 }
+
+/// Every sample of a step takes another part of the density, however the step is cut.
+#[test]
+fn levels_can_be_spread_over_a_step() {
+    let own = strategy(mode(true, true, json!([]))).unwrap().stratified();
+    let levels = |first: u64, samples: usize| -> Vec<f32> {
+        let draws = train::Draws::new(5, 3, first, samples).of_whole(8);
+        let scene = own.scene(&batch(samples, [2, 1, 2]), &draws).unwrap();
+        let levels = own.levels(&scene, &draws).unwrap().video;
+        (0..samples).map(|sample| levels.of_sample(sample)).collect()
+    };
+    let whole = levels(0, 8);
+    let mut sorted = whole.clone();
+    sorted.sort_by(f32::total_cmp);
+    for (part, level) in sorted.iter().enumerate() {
+        let (low, high) = (0.2 + 0.7 * part as f32 / 8.0, 0.2 + 0.7 * (part + 1) as f32 / 8.0);
+        assert!((low..=high).contains(level), "{sorted:?}");
+    }
+    assert_eq!([levels(0, 3), levels(3, 5)].concat(), whole);
+    assert_ne!(sorted, whole, "parts are dealt at random");
+}
