@@ -28,6 +28,8 @@ pub(crate) struct Component {
     holding: Holding,
     loras: Loras,
     resident: Option<Store>,
+    /// Whether its parameters were given and are nowhere else.
+    given: bool,
 }
 
 /// Low-rank changes to a component, merged into its weights whenever it is opened.
@@ -52,7 +54,27 @@ impl Component {
     ) -> Result<Component> {
         let store = Store::open(&paths, Precision::Stored, &Device::flex())?;
         store.agree(ignored, declare)?;
-        Ok(Component { paths, holding, loras: Loras::NONE, resident: None })
+        Ok(Component { paths, holding, loras: Loras::NONE, resident: None, given: false })
+    }
+
+    /// A component whose parameters are in memory and nowhere else.
+    pub(crate) fn of(store: Store) -> Component {
+        let (paths, holding, loras) = (Vec::new(), Holding::STORED, Loras::NONE);
+        Component { paths, holding, loras, resident: Some(store), given: true }
+    }
+
+    /// Puts parameters from memory in the place of those of the files.
+    ///
+    /// # Errors
+    /// They do not agree with what `declare` asks for.
+    pub(crate) fn replace(
+        &mut self,
+        store: Store,
+        declare: impl FnOnce(&Weights<'_>) -> Result<()>,
+    ) -> Result<()> {
+        store.agree(&[], declare)?;
+        (self.resident, self.given) = (Some(store), true);
+        Ok(())
     }
 
     /// The same with low-rank changes, which are checked against it now.
@@ -85,8 +107,10 @@ impl Component {
         Ok(self.resident.as_ref().expect("it was opened just now"))
     }
 
-    /// Lets go of its parameters.
+    /// Lets go of its parameters, unless they are nowhere else.
     pub(crate) fn close(&mut self) {
-        self.resident = None;
+        if !self.given {
+            self.resident = None;
+        }
     }
 }

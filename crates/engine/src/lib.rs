@@ -5,6 +5,7 @@
 
 mod captions;
 mod component;
+mod duet;
 mod error;
 mod finite;
 mod folder;
@@ -18,12 +19,14 @@ mod pixels;
 mod progress;
 mod request;
 mod sampling;
+mod scene;
 mod sizes;
 mod source_image;
 mod tensors;
 pub mod tokenizer;
 mod wan;
 
+pub use duet::duet_process;
 pub use error::{Error, Result};
 pub use folder::ModelFolder;
 pub use hub::locate;
@@ -31,4 +34,5 @@ pub use inspect::{Report, inspect};
 pub use pipeline::{Answer, Frames, Latents, Pipeline, Residency, Setup};
 pub use progress::{Progress, Silent};
 pub use request::{CaptionStyle, Decoding, Request, Sizing};
+pub use scene::{Batch, Predict, SceneSampler};
 pub use source_image::{ClipPreprocessor, Filter, SourceImage};

@@ -4,14 +4,15 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 use data::media::Frame;
-use nn::Precision;
+use models::dit::duet::DuetConfig;
+use nn::{Precision, Store};
 
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::lora::LoraSource;
 use crate::progress::Progress;
 use crate::request::Request;
-use crate::{pixart, tensors, wan};
+use crate::{duet, pixart, tensors, wan};
 
 /// How long components stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub struct Setup {
 pub struct Pipeline(Family);
 
 enum Family {
+    Duet(Box<duet::Pipeline>),
     Pixart(Box<pixart::Pipeline>),
     Wan(Box<wan::Pipeline>),
 }
@@ -103,7 +105,11 @@ impl Pipeline {
         if wan::Pipeline::CLASSES.contains(&class) {
             return Ok(Pipeline(Family::Wan(Box::new(wan::Pipeline::open(&folder, setup)?))));
         }
-        let supported = pixart::Pipeline::CLASSES.iter().chain(&wan::Pipeline::CLASSES);
+        if duet::Pipeline::CLASSES.contains(&class) {
+            return Ok(Pipeline(Family::Duet(Box::new(duet::Pipeline::open(&folder, setup)?))));
+        }
+        let published = pixart::Pipeline::CLASSES.iter().chain(&wan::Pipeline::CLASSES);
+        let supported = published.chain(&duet::Pipeline::CLASSES);
         Err(Error::Pipeline {
             path: path.join("model_index.json"),
             class: class.to_owned(),
@@ -123,14 +129,34 @@ impl Pipeline {
         frames: &mut dyn Frames,
     ) -> Result<Answer> {
         match &mut self.0 {
+            Family::Duet(pipeline) => pipeline.run(request, progress, frames),
             Family::Pixart(pipeline) => pipeline.run(request, progress, frames),
             Family::Wan(pipeline) => pipeline.run(request, progress, frames),
+        }
+    }
+
+    /// A Duet that is in memory only: a model in training.
+    pub fn duet(config: DuetConfig, store: Store, device: &Device) -> Result<Pipeline> {
+        Ok(Pipeline(Family::Duet(Box::new(duet::Pipeline::of(config, store, device)?))))
+    }
+
+    /// Puts other parameters in the place of the transformer's, or of its first expert's: a model in
+    /// training is looked at by the very pipeline that will use it.
+    ///
+    /// # Errors
+    /// They are not those of this transformer.
+    pub fn replace_transformer(&mut self, store: Store) -> Result<()> {
+        match &mut self.0 {
+            Family::Duet(pipeline) => pipeline.replace_transformer(store),
+            Family::Pixart(pipeline) => pipeline.replace_transformer(store),
+            Family::Wan(pipeline) => pipeline.replace_transformer(store),
         }
     }
 
     /// Frames per second at which this model's clips are meant to play.
     pub fn frame_rate(&self) -> f64 {
         match &self.0 {
+            Family::Duet(pipeline) => pipeline.frame_rate(),
             Family::Pixart(_) => 1.0,
             Family::Wan(pipeline) => pipeline.frame_rate(),
         }

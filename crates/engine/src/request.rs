@@ -42,6 +42,9 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// How much noise DDIM puts back.
     pub eta: Option<f64>,
+    /// Falling timesteps at which clean latents are predicted and noised again, instead of the
+    /// model's own solver: for distilled models.
+    pub timesteps: Option<Vec<f64>>,
     /// Initial latents instead of noise from the seed: a safetensors file with key `noise`.
     pub noise: Option<PathBuf>,
     /// Text embeddings instead of prompts.
@@ -84,6 +87,30 @@ impl Request {
             return Ok(tokens);
         }
         Err(Error::Request(format!("--max-tokens is {tokens}; choose 1 to {MOST_TOKENS}")))
+    }
+
+    /// The timesteps of the few-step solver, if it is to be used: those asked for, or those that the
+    /// folder of a distilled model has `recorded`, unless a number of steps is asked for.
+    pub(crate) fn few_timesteps<'a>(&'a self, recorded: Option<&'a [f64]>) -> Option<&'a [f64]> {
+        self.timesteps.as_deref().or(recorded.filter(|_| self.steps.is_none()))
+    }
+
+    /// Refuses whatever is not about text; `model` says what this one makes.
+    pub(crate) fn refuse_beyond_text(&self, model: &str) -> Result<()> {
+        let asked = [
+            ("--image", self.image.is_some()),
+            ("--last-image", self.last_image.is_some()),
+            ("--guidance-2", self.second_guidance.is_some()),
+            ("--prompt-embeds", self.prompt_embeds.is_some()),
+            ("--eta", self.eta.is_some()),
+            ("--max-tokens", self.max_tokens.is_some()),
+            ("--resolution-binning", self.sizing == Sizing::Binned),
+            ("--tile-vae", self.decoding == Decoding::Tiled),
+        ];
+        match asked.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Error::Request(format!("{model}; leave {option} out"))),
+            None => Ok(()),
+        }
     }
 
     /// Refuses what only models of clips understand; `model` says what this one makes.

@@ -2,17 +2,32 @@
 //! loop.
 
 use burn::tensor::{Device, Tensor};
-use diffusion::{Draw, Solver, denoise};
+use diffusion::{Draw, SchedulerConfig, Solver, denoise};
 
 use crate::error::{Error, Result};
 use crate::lattice::Lattice;
 use crate::progress::{self, Progress};
+use crate::request::Request;
 
 /// What a prediction is made for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
     pub(crate) sample: usize,
     pub(crate) step: usize,
+}
+
+/// The solver of a request: few explicit timesteps if it asks for them, or if the folder is of a
+/// distilled model that records its own and no number of steps is asked for; else the scheduler's.
+pub(crate) fn solver(
+    request: &Request,
+    recorded: Option<&[f64]>,
+    (scheduler, steps): (&SchedulerConfig, usize),
+    tokens: usize,
+) -> Result<Solver> {
+    match request.few_timesteps(recorded) {
+        Some(timesteps) => Ok(Solver::renoise(&scheduler.process(), timesteps)?),
+        None => Ok(scheduler.solver(request.steps.unwrap_or(steps), tokens)?),
+    }
 }
 
 /// A checked plan for all samples of a request.

@@ -1,13 +1,14 @@
 //! Finetuning: the student learns what its process asks of it, on the strategy's inputs.
 
 use diffusion::Process;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use train::{Batch, Form, Method, ModelInputs, Pass, Report, Result, STUDENT, Strategy, Trained};
 
 use crate::report::Noted;
 
 /// Settings of finetuning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FinetuneConfig {
     /// Which quantity the loss compares.
@@ -17,7 +18,7 @@ pub struct FinetuneConfig {
 }
 
 /// How much the error at a noise level weighs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Weighting {
     /// All levels alike.

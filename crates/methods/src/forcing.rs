@@ -2,6 +2,7 @@
 //! causal model can later continue from clean ones.
 
 use diffusion::{NoiseLevels, Process, Scene, shifted_level, unshifted_level};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use train::{
     Batch, Draws, Error, Form, Method, Pass, Report, Result, STUDENT, Strategy, Trained, noise_for,
@@ -13,7 +14,7 @@ use crate::finetune::learn;
 const STEPS: usize = 1000;
 
 /// Settings of diffusion forcing.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiffusionForcingConfig {
     /// Frames that share a level.

@@ -12,7 +12,7 @@ use nn::Precision;
 use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::output::{self, Output};
-use crate::{device, signals};
+use crate::{device, signals, threads};
 
 /// Make clips and pictures from captions and pictures.
 #[derive(clap::Args, Clone, Debug)]
@@ -33,6 +33,13 @@ pub(crate) struct Arguments {
     /// Denoising steps [default: 20 for PixArt, 50 for Wan]
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
+    /// How steps are taken: as the model's scheduler says, or by predicting clean latents at few
+    /// explicit --timesteps and noising them again [default: the model's]
+    #[arg(long, value_enum, requires_if("renoise", "timesteps"))]
+    solver: Option<SolverName>,
+    /// Falling timesteps for `--solver renoise`, like 1000,750,500,250
+    #[arg(long, value_name = "T,..", value_delimiter = ',', conflicts_with = "steps")]
+    timesteps: Option<Vec<f64>>,
     /// Guidance scale; at 1 and below the negative prompt plays no part [default: 4.5 for PixArt, 5
     /// for Wan]
     #[arg(long, value_name = "G")]
@@ -122,8 +129,11 @@ const EXAMPLES: &str = "Examples:
   moviola generate --model PixArt-alpha/PixArt-XL-2-512x512 --prompt 'a lighthouse' --steps 14 \\
       --dtype bf16 --seed 7 --count 4 --output lighthouse.png";
 
-/// More threads than any machine has cores.
-const MOST_THREADS: usize = 4096;
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum SolverName {
+    Scheduler,
+    Renoise,
+}
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Dtype {
@@ -143,18 +153,7 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Result<()> {
         output::writable(path)?;
     }
     output::writable_beside(&arguments.output)?;
-    let threads = match arguments.threads {
-        Some(threads) if !(1..=MOST_THREADS).contains(&threads) => {
-            let reason = format!("--threads is {threads}; choose 1 to {MOST_THREADS}");
-            return Err(Error::Request(reason));
-        }
-        Some(threads) => threads,
-        None => std::thread::available_parallelism().map_or(1, usize::from),
-    };
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build_global()
-        .map_err(|err| Error::Request(format!("cannot start {threads} threads: {err}")))?;
+    threads::start(arguments.threads)?;
 
     let precision = match arguments.dtype {
         Dtype::F32 => Precision::Stored,
@@ -190,6 +189,10 @@ impl Arguments {
                 "there is no prompt; give --prompt, --prompts or --prompt-embeds".to_owned(),
             ));
         }
+        if self.timesteps.is_some() && self.solver != Some(SolverName::Renoise) {
+            let reason = "--timesteps are for --solver renoise; add it, or give --steps instead";
+            return Err(Error::Request(reason.to_owned()));
+        }
         Ok(Request {
             prompts,
             negative: self.negative.clone(),
@@ -205,6 +208,7 @@ impl Arguments {
             count: self.count,
             max_tokens: self.max_tokens,
             eta: self.eta,
+            timesteps: self.timesteps.clone(),
             noise: self.noise.clone(),
             prompt_embeds: self.prompt_embeds.clone(),
             clean_caption: if self.clean_caption {
@@ -238,6 +242,7 @@ impl Arguments {
             "negative": request.negative,
             "prompt_embeds": text(&request.prompt_embeds),
             "steps": request.steps,
+            "timesteps": request.timesteps,
             "guidance": request.guidance,
             "guidance_2": request.second_guidance,
             "frames": frames,

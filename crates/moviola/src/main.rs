@@ -3,9 +3,16 @@
 mod bars;
 mod clock;
 mod device;
+mod exam;
+mod export;
+mod failure;
 mod generate;
 mod output;
+mod quickstart;
 mod signals;
+mod threads;
+mod train;
+mod watch;
 
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -13,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clock::Clock;
-use signals::INTERRUPTED;
+use failure::Outcome;
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +39,14 @@ struct Arguments {
 enum Command {
     /// Make clips and pictures from captions and pictures.
     Generate(Box<generate::Arguments>),
+    /// Train a tiny text-to-video model on the shapes world, and score it.
+    Quickstart(quickstart::Arguments),
+    /// Run a recipe, or go on with a run that was stopped.
+    Train(Box<train::Arguments>),
+    /// Turn a run's checkpoint into a diffusers folder, a LoRA or one file.
+    Export(export::Arguments),
+    /// Score a model of the shapes world.
+    Exam(exam::Arguments),
     /// Tell what a safetensors file, a diffusers folder or a config is.
     #[command(
         after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors"
@@ -46,20 +61,24 @@ fn main() -> ExitCode {
     let clock = Clock::new(Instant::now());
     kernels::keep_freed_pages();
     let result = match Arguments::parse().command {
-        Command::Generate(arguments) => generate::run(&arguments, &clock),
+        Command::Generate(arguments) => generate::run(&arguments, &clock).map_err(Into::into),
+        Command::Quickstart(arguments) => quickstart::run(&arguments, &clock),
+        Command::Train(arguments) => train::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
+        Command::Exam(arguments) => exam::run(&arguments, &clock),
         Command::Inspect { path } => inspect(&path),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("error: {err}");
-            ExitCode::from(if matches!(err, engine::Error::Interrupted) { INTERRUPTED } else { 2 })
+            ExitCode::from(err.code())
         }
     }
 }
 
-fn inspect(path: &std::path::Path) -> engine::Result<()> {
-    say(format_args!("{}", engine::inspect(path)?))
+fn inspect(path: &std::path::Path) -> Outcome {
+    Ok(say(format_args!("{}", engine::inspect(path)?))?)
 }
 
 /// Prints what was asked for. A reader that has seen enough (`moviola … | head`) is no error.

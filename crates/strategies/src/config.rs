@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use train::{Error, Result};
 
 /// One of the strategies.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "name", rename_all = "snake_case")]
 pub enum StrategyConfig {
     /// A video, and perhaps its sound, from text; perhaps with its first frame given.
@@ -18,7 +19,7 @@ pub enum StrategyConfig {
 }
 
 /// Settings of text-to-video.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextToVideoConfig {
     /// How often a sample's first frame is given.
@@ -28,7 +29,7 @@ pub struct TextToVideoConfig {
 }
 
 /// Settings of video-to-video.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct VideoToVideoConfig {
     /// How often a sample's first frame is given.
@@ -38,7 +39,7 @@ pub struct VideoToVideoConfig {
 }
 
 /// Settings of the flexible strategy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlexibleConfig {
     /// The video.
@@ -49,7 +50,7 @@ pub struct FlexibleConfig {
 }
 
 /// What becomes of one modality.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModalityConfig {
     /// Whether it is generated; if not, it is given clean.
@@ -68,7 +69,7 @@ pub struct ModalityConfig {
 }
 
 /// Something that is known beforehand, sometimes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConditionConfig {
     /// How often: drawn for every sample, for references once for all.
     #[serde(default = "one")]
@@ -79,7 +80,7 @@ pub struct ConditionConfig {
 }
 
 /// What can be known beforehand. Frames are latent frames, of a sound its latents.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ConditionKind {
     /// The first frame.

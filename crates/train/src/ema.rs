@@ -2,6 +2,7 @@
 
 use kernels::blend;
 use nn::Parameter;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -11,7 +12,7 @@ use crate::role::{Averaged, Shadow, Trained};
 use crate::state::State;
 
 /// How the average moves.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EmaConfig {
     /// How much of the average stays at each update.

@@ -4,6 +4,7 @@
 //! Nothing here depends on the machine: draws are keyed by what they are for, sums have one order, and
 //! a run that was killed goes on from its last checkpoint to the same bits.
 
+mod initial;
 mod network;
 
 mod batch;
@@ -33,6 +34,7 @@ pub use draws::Draws;
 pub use ema::{Ema, EmaConfig};
 pub use error::{Error, Result};
 pub use event::{Callback, Event};
+pub use initial::initial;
 pub use lora::{Adapted, Adapters, Dropout, LoraConfig, matches};
 pub use method::{LossReport, Method, Pass, Report, STUDENT, updates_within};
 pub use network::{Network, Recompute};

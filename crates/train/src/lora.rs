@@ -11,13 +11,14 @@ use diffusion::Draw;
 use kernels::Activation;
 use nn::{Bias, Linear, Parameter, Project, Provider, Store, Weights, most_similar};
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::network::Network;
 
 /// Which layers are adapted, and how.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoraConfig {
     /// The rank of the adapters.

@@ -3,12 +3,13 @@
 //! A role that is updated every fifth step moves along its schedule once in five steps, so its horizon
 //! is the number of its updates, not of steps. A skipped update does not move it at all.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
 /// How the learning rate goes after the warm-up.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Decay {
     /// It stays.

@@ -74,7 +74,17 @@ pub fn noise_for(scene: &Scene, draws: &Draws, name: &str) -> Tracks<Tensor<3>> 
 }
 
 /// Which quantity a loss compares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
     /// What the network predicts: velocity, noise or clean tokens, as its process says.

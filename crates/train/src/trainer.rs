@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use nn::Attention;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batch, Cursor, Feed};
@@ -21,7 +22,7 @@ use crate::role::Trained;
 use crate::state::State;
 
 /// How long and how a run goes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoopConfig {
     /// The last step.
@@ -103,6 +104,12 @@ impl Trainer {
     /// The same run as one of several ranks.
     pub fn with_ranks(mut self, reduce: Box<dyn Reduce>) -> Trainer {
         self.reduce = reduce;
+        self
+    }
+
+    /// The same run, which ends with a checkpoint after the step in which `flag` is set.
+    pub fn stopping_at(mut self, flag: Arc<AtomicBool>) -> Trainer {
+        self.stop = flag;
         self
     }
 

@@ -48,9 +48,10 @@ pub(super) const CRATES: [Crate; 17] = [
     present("train", &["kernels", "comm", "nn", "diffusion", "data", "parallel", "engine"]),
     present("strategies", &["kernels", "nn", "diffusion", "train"]),
     present("methods", &["kernels", "nn", "diffusion", "train"]),
-    planned(
+    present(
         "recipe",
         &[
+            "kernels",
             "comm",
             "nn",
             "diffusion",

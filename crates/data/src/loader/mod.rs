@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 
 use burn::tensor::TensorData;
 use diffusion::Draw;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use batch::{Batch, Drawn};
@@ -85,7 +86,7 @@ fn group_name<'a>(shapes: impl Iterator<Item = (&'a str, &'a [usize])>) -> Strin
 }
 
 /// How batches are made.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Samples of a global batch.

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use diffusion::Draw;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Options, Part, Samples};
 use crate::error::{Error, Result};
 
 /// A place in the endless sequence of batches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub struct Cursor {
     /// How often all samples were seen.
     pub epoch: u64,
@@ -18,7 +21,7 @@ pub struct Cursor {
 }
 
 /// What becomes of the samples of a group that fill no batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Partial {
     /// They are a smaller batch: each sample is seen once per epoch.

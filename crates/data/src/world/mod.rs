@@ -34,6 +34,7 @@ pub use words::Words;
 
 use diffusion::Draw;
 use render::{Outline, Window};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::clip::{CHANNELS, Clip};
@@ -43,7 +44,7 @@ use crate::error::{Error, Result};
 const SMALLEST: f64 = 6.0;
 
 /// What a world looks like.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Frames of a clip, at least 2.

@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::{SoundBlocks, SpaceToDepth, Words, World};
+use diffusion::Draw;
+
+use super::{Colour, Scene, SoundBlocks, SpaceToDepth, Words, World};
+use crate::clip::Clip;
 use crate::error::{Error, Result};
 use crate::loader::Samples;
-use crate::store::{AUDIO_LATENTS, Bucket, Fingerprint, LATENTS, Origin, Sample, TEXT};
+use crate::store::{
+    AUDIO_LATENTS, Bucket, Fingerprint, LATENTS, Origin, REF_LATENTS, Sample, TEXT,
+};
 
 /// The first clips of a world as samples.
 #[derive(Clone, Debug)]
@@ -22,6 +27,8 @@ pub struct Rendered {
     pub words: Words,
     /// How the tone becomes latents, if there is one.
     pub sound: SoundBlocks,
+    /// Whether each clip comes with the same clip in another colour.
+    recoloured: bool,
 }
 
 impl Rendered {
@@ -41,7 +48,33 @@ impl Rendered {
         }
         let (codec, words) = (SpaceToDepth::default(), Words::default());
         codec.grid([options.frames, options.height, options.width])?;
-        Ok(Rendered { world, count, codec, words, sound: SoundBlocks { block: block as usize } })
+        Ok(Rendered {
+            world,
+            count,
+            codec,
+            words,
+            sound: SoundBlocks { block: block as usize },
+            recoloured: false,
+        })
+    }
+
+    /// The same samples, each with the same clip in another colour as its reference.
+    pub fn recoloured(self) -> Rendered {
+        Rendered { recoloured: true, ..self }
+    }
+
+    /// The reference of a clip: all the same but for the colour, which is any other of the world's.
+    pub fn reference(&self, index: u64) -> Clip {
+        let scenes = self.world.scenes();
+        let own = scenes[(index % scenes.len() as u64) as usize];
+        let mut others: Vec<Colour> = scenes.iter().map(|scene| scene.colour).collect();
+        others.retain(|colour| *colour != own.colour);
+        others.sort_by_key(|colour| colour.word());
+        others.dedup();
+        let drawn = Draw::new(0).stream("reference-colour").sample(index).uniform(0..1)[0];
+        let at = (drawn * others.len() as f32) as usize;
+        let colour = others.get(at).copied().unwrap_or(own.colour);
+        self.world.show_scene(Scene { colour, ..own }, index).clip
     }
 
     /// What stands for a dropped caption.
@@ -90,6 +123,11 @@ impl Samples for Rendered {
             (LATENTS.to_owned(), latents.into_data()),
             (TEXT.to_owned(), text.into_data()),
         ]);
+        if self.recoloured {
+            let clip = self.reference(index as u64);
+            let latents: Tensor<4> = self.codec.encode(&clip, &device)?.squeeze_dim(0);
+            tensors.insert(REF_LATENTS.to_owned(), latents.into_data());
+        }
         if let Some(tone) = shown.tone {
             let latents: Tensor<2> = self.sound.encode(&tone, &device)?.squeeze_dim(0);
             tensors.insert(AUDIO_LATENTS.to_owned(), latents.into_data());

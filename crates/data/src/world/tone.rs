@@ -1,5 +1,6 @@
 //! The tone that goes with a clip: one pitch per direction, or per colour.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::scene::{Colour, Direction, Scene};
@@ -11,7 +12,7 @@ pub const PITCHES: [f64; 6] = [262.0, 330.0, 415.0, 523.0, 659.0, 831.0];
 const AMPLITUDE: f64 = 0.5;
 
 /// What decides the pitch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Follows {
     /// Where the shape goes.
@@ -21,7 +22,7 @@ pub enum Follows {
 }
 
 /// The sound of a world.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tone {
     /// What decides the pitch.

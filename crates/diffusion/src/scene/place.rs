@@ -9,6 +9,8 @@ pub struct Coordinates {
     pub time: Time,
     /// The extent of one token along frames, rows and columns, in the family's units.
     pub scale: [f64; 3],
+    /// The extent of all rows, and of all columns, however many there are, instead of their scale.
+    pub span: Option<f64>,
 }
 
 /// What the time axis of a family counts.
@@ -26,7 +28,7 @@ pub enum Time {
 impl Coordinates {
     /// Indices of tokens: frame, row, column.
     pub fn indices() -> Coordinates {
-        Coordinates { time: Time::Frames, scale: [1.0; 3] }
+        Coordinates { time: Time::Frames, scale: [1.0; 3], span: None }
     }
 
     /// Positions `[B, axes, T, 2]` of a grid of `[frames, rows, columns]` tokens, for one frame rate
@@ -40,15 +42,20 @@ impl Coordinates {
                 let inner: usize = grid[axis + 1..].iter().product();
                 for token in 0..tokens {
                     let index = token / inner % grid[axis];
-                    values.extend([index, index + 1].map(|index| self.at(axis, index, *rate)));
+                    let at = |index| self.at(axis, (index, grid[axis]), *rate);
+                    values.extend([index, index + 1].map(at));
                 }
             }
         }
         Tensor::from_data(TensorData::new(values, [rates.len(), 3 - first, tokens, 2]), device)
     }
 
-    fn at(&self, axis: usize, index: usize, rate: f64) -> f32 {
-        let place = index as f64 * self.scale[axis];
+    fn at(&self, axis: usize, (index, count): (usize, usize), rate: f64) -> f32 {
+        let scale = match self.span.filter(|_| axis > 0) {
+            Some(span) => span / count as f64,
+            None => self.scale[axis],
+        };
+        let place = index as f64 * scale;
         match self.time {
             Time::CausalSeconds if axis == 0 => {
                 // The division is f32's, as the reference does it.

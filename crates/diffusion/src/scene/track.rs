@@ -174,12 +174,15 @@ impl Track {
         }
     }
 
-    /// The part of a prediction `[B, R + N, C]` that belongs to the track, `[B, N, C]`.
+    /// The part of a prediction `[B, R + N, C]` that belongs to the track, `[B, N, C]`. A learned
+    /// variance, which some networks say after the rest of a token, is left out.
     pub fn own(&self, prediction: Tensor<3>) -> Tensor<3> {
-        match self.reference_tokens() {
+        let channels = self.clean.dims()[2];
+        let own = match self.reference_tokens() {
             0 => prediction,
             references => prediction.narrow(1, references, self.tokens()),
-        }
+        };
+        if own.dims()[2] > channels { own.narrow(2, 0, channels) } else { own }
     }
 
     /// The device it lies on.

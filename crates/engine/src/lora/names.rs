@@ -53,7 +53,7 @@ const WAN_ROOT: [(&str, &str); 10] = [
 
 impl Naming {
     /// The name of a layer in the family's own code, where it is another.
-    fn original(self, layer: &str) -> Option<String> {
+    pub fn original(self, layer: &str) -> Option<String> {
         let find = |table: &[(&str, &str)], name: &str| {
             let row = table.iter().find(|(ours, _)| *ours == name);
             row.map(|(_, theirs)| (*theirs).to_owned())

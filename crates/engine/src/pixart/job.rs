@@ -8,7 +8,7 @@ use crate::captions::{self, Captions};
 use crate::error::Result;
 use crate::lattice::Lattice;
 use crate::request::{Decoding, Request, Sizing};
-use crate::sampling::Course;
+use crate::sampling::{self, Course};
 use crate::{sizes, tensors};
 
 /// Text tokens of PixArt-alpha.
@@ -43,7 +43,8 @@ impl Pipeline {
             Some(eta) => self.scheduler.clone().with_eta(eta)?,
             None => self.scheduler.clone(),
         };
-        let solver = scheduler.solver(request.steps.unwrap_or(STEPS), lattice.tokens())?;
+        let recorded = self.timesteps.as_deref();
+        let solver = sampling::solver(request, recorded, (&scheduler, STEPS), lattice.tokens())?;
         let width = self.transformer.0.config.caption_width;
         let captions = match &request.prompt_embeds {
             Some(path) => Some(captions::given(path, width, guidance.branches(), &self.device)?),

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use diffusion::SchedulerConfig;
 use models::dit::pixart::{Pixart, PixartConfig};
 use models::vae::kl::{AutoencoderKl, KlConfig};
-use nn::Dit;
+use nn::{Dit, Store};
 
 use crate::captions::TextEncoder;
 use crate::component::{Component, Holding, Loras};
@@ -23,6 +23,8 @@ pub(crate) struct Pipeline {
     device: Device,
     residency: Residency,
     scheduler: SchedulerConfig,
+    /// The timesteps of a distilled model, if the folder records them.
+    timesteps: Option<Vec<f64>>,
     text: TextEncoder,
     transformer: (Pixart, Component),
     vae: (AutoencoderKl, Component),
@@ -63,6 +65,7 @@ impl Pipeline {
             device: setup.device.clone(),
             residency: setup.residency,
             scheduler: SchedulerConfig::from_json(&scheduler)?,
+            timesteps: folder.option("timesteps")?,
             text,
             transformer: (transformer, transformer_weights),
             vae: (vae, vae_weights),
@@ -88,6 +91,15 @@ impl Pipeline {
                 "out_channels of vae is {channels}, but a picture has 3"
             ))),
         }
+    }
+
+    /// Puts other parameters in the place of the transformer's.
+    ///
+    /// # Errors
+    /// They are not those of this transformer.
+    pub(crate) fn replace_transformer(&mut self, store: Store) -> Result<()> {
+        let (model, component) = &mut self.transformer;
+        Ok(component.replace(store, |weights| model.declare(weights))?)
     }
 
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.

@@ -110,6 +110,15 @@ impl Experts {
         Ok((&expert.model, expert.component.open(device)?))
     }
 
+    /// Puts other parameters in the place of the first one's.
+    ///
+    /// # Errors
+    /// They are not those of this transformer.
+    pub(super) fn replace_first(&mut self, store: Store) -> Result<()> {
+        let Expert { model, component } = &mut self.first;
+        Ok(component.replace(store, |weights| model.declare(weights))?)
+    }
+
     /// Lets go of all weights.
     pub(super) fn close(&mut self) {
         self.first.component.close();

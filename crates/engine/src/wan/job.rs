@@ -8,7 +8,7 @@ use crate::captions::{self, Captions};
 use crate::error::{Error, Result};
 use crate::lattice::Lattice;
 use crate::request::{Request, Sizing};
-use crate::sampling::Course;
+use crate::sampling::{self, Course};
 use crate::source_image::SourceImage;
 use crate::{sizes, tensors};
 
@@ -59,8 +59,9 @@ impl Pipeline {
         }
         let (frames, size, lattice) = self.sizes(request)?;
         let guidance = self.guidance(request)?;
-        let steps = request.steps.unwrap_or(STEPS);
-        let solver = self.scheduler.solver(steps, lattice.tokens())?;
+        let recorded = self.timesteps.as_deref();
+        let solver =
+            sampling::solver(request, recorded, (&self.scheduler, STEPS), lattice.tokens())?;
         let max_tokens = request.text_tokens(MAX_TOKENS)?;
         let branches = guidance.iter().max_by_key(|guidance| guidance.branches().len());
         let branches = branches.map_or(&[][..], Guidance::branches);

@@ -12,6 +12,7 @@ mod stages;
 use burn::tensor::Device;
 use diffusion::{Process, SchedulerConfig};
 use models::vae::wan::{AutoencoderKlWan, WanVaeConfig};
+use nn::Store;
 
 use self::condition::Vision;
 use self::experts::Experts;
@@ -39,6 +40,8 @@ pub(crate) struct Pipeline {
     device: Device,
     residency: Residency,
     scheduler: SchedulerConfig,
+    /// The timesteps of a distilled model, if the folder records them.
+    timesteps: Option<Vec<f64>>,
     text: TextEncoder,
     experts: Experts,
     vae: (AutoencoderKlWan, Component),
@@ -86,6 +89,7 @@ impl Pipeline {
             device: setup.device.clone(),
             residency: setup.residency,
             scheduler,
+            timesteps: folder.option("timesteps")?,
             text,
             experts,
             vae: (vae, vae_weights),
@@ -100,6 +104,14 @@ impl Pipeline {
             Conditioning::FirstFrame => 24.0,
             Conditioning::TextOnly | Conditioning::Channels => 16.0,
         }
+    }
+
+    /// Puts other parameters in the place of the first expert's.
+    ///
+    /// # Errors
+    /// They are not those of this transformer.
+    pub(crate) fn replace_transformer(&mut self, store: Store) -> Result<()> {
+        self.experts.replace_first(store)
     }
 
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.

@@ -1,6 +1,7 @@
 //! The settings of DMD2, as a recipe has them.
 
 use diffusion::{Process, shifted_level};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use train::{Error, Result, STUDENT};
 
@@ -8,7 +9,7 @@ use train::{Error, Result, STUDENT};
 pub(super) const CRITIC: &str = "critic";
 
 /// Settings of DMD2.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Dmd2Config {
     /// What the student starts its samples from.
@@ -36,7 +37,7 @@ pub struct Dmd2Config {
 }
 
 /// What the student starts its samples from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Rollout {
     /// From pure noise, step by step, as it will be sampled; data are not needed but for their shape.
@@ -46,7 +47,7 @@ pub enum Rollout {
 }
 
 /// What the unconditional prediction sees in place of the text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unconditional {
     /// The negative prompt.

@@ -1,4 +1,5 @@
 //! Diffusion transformers, one folder per family.
 
+pub mod duet;
 pub mod pixart;
 pub mod wan;

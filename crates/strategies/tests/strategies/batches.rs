@@ -12,7 +12,8 @@ pub(crate) const CHANNELS: usize = 3;
 
 /// LTX-2's places.
 pub(crate) fn geometry() -> Geometry {
-    let coordinates = Coordinates { time: Time::CausalSeconds, scale: [8.0, 32.0, 32.0] };
+    let coordinates =
+        Coordinates { time: Time::CausalSeconds, scale: [8.0, 32.0, 32.0], span: None };
     Geometry { pixels: [32, 32], coordinates, ..Geometry::indices([1, 1, 1]) }
 }
 

@@ -51,7 +51,7 @@ fn every_sample_plays_at_its_own_rate() {
 fn other_families_count_tokens_or_know_no_time() {
     let counted = Coordinates::indices().positions([2, 1, 2], &[30.0], &Device::flex());
     near(&values(&counted.slice([0..1, 0..1])), &[0.0, 1.0, 0.0, 1.0, 1.0, 2.0, 1.0, 2.0]);
-    let plane = Coordinates { time: Time::Absent, scale: [1.0, 0.5, 2.0] };
+    let plane = Coordinates { time: Time::Absent, scale: [1.0, 0.5, 2.0], span: None };
     let places = plane.positions([1, 2, 2], &[1.0], &Device::flex());
     assert_eq!(places.dims(), [1, 2, 4, 2]);
     near(&values(&places.slice([0..1, 1..2])), &[0.0, 2.0, 2.0, 4.0, 0.0, 2.0, 2.0, 4.0]);

@@ -12,6 +12,7 @@ mod writer;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use file::{Manifest, VERSION};
@@ -23,7 +24,7 @@ use crate::state::State;
 use writer::Writer;
 
 /// When checkpoints are made and which stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointConfig {
     /// One after every so many steps; 0 for the last step only.

@@ -1,11 +1,12 @@
 //! The settings of optimizers, as a recipe has them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
 /// Which optimizer, with its settings.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum OptimizerConfig {
     /// AdamW.
@@ -17,7 +18,7 @@ pub enum OptimizerConfig {
 }
 
 /// Settings of AdamW; the defaults are PyTorch's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdamWConfig {
     /// How much of the old means stays.
@@ -31,7 +32,7 @@ pub struct AdamWConfig {
 }
 
 /// Settings of Muon (Jordan 2024).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MuonConfig {
     /// How much of the old mean stays.
@@ -51,7 +52,7 @@ pub struct MuonConfig {
 }
 
 /// How Muon's learning rate depends on the shape of a matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LrMatch {
     /// `sqrt(max(1, rows / columns))`, as first published.
@@ -61,7 +62,7 @@ pub enum LrMatch {
 }
 
 /// Settings of SGD.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SgdConfig {
     /// How much of the old direction stays.

@@ -1,0 +1,159 @@
+//! What `transformer/config.json` says, checked.
+
+use nn::{Error, Result};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+const NAME: &str = "transformer/config.json";
+
+/// The numbers of a Duet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+
+pub struct DuetConfig {
+    /// Always `DuetTransformer`.
+    #[serde(rename = "_class_name", default = "class_name")]
+    pub class_name: String,
+    /// Heads.
+    #[serde(default = "six")]
+    pub heads: usize,
+    /// Width of a head.
+    #[serde(default = "thirty_two")]
+    pub head_width: usize,
+    /// Blocks.
+    #[serde(default = "four")]
+    pub depth: usize,
+    /// Width within a feed-forward, in widths of the stream.
+    #[serde(default = "two")]
+    pub feed_factor: usize,
+    /// Values of a token of the picture.
+    pub video_channels: usize,
+    /// Values of a token of the sound, if it has that voice.
+    #[serde(default)]
+    pub audio_channels: Option<usize>,
+    /// Tokens of the sound in a second: what its places are counted in.
+    #[serde(default = "thirty_two_a_second")]
+    pub audio_rate: f64,
+    /// Values of a word.
+    pub text_width: usize,
+    /// What it predicts.
+    #[serde(default)]
+    pub prediction: DuetPrediction,
+}
+
+/// What a Duet predicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+
+pub enum DuetPrediction {
+    /// Clean tokens.
+    #[default]
+    Clean,
+    /// The velocity of the flow.
+    Velocity,
+}
+
+fn class_name() -> String {
+    "DuetTransformer".to_owned()
+}
+
+fn six() -> usize {
+    6
+}
+
+fn thirty_two() -> usize {
+    32
+}
+
+fn four() -> usize {
+    4
+}
+
+fn two() -> usize {
+    2
+}
+
+fn thirty_two_a_second() -> f64 {
+    32.0
+}
+
+impl DuetConfig {
+    /// Added to a variance before its root.
+    pub const EPSILON: f32 = 1e-6;
+    /// Width of an embedded timestep before its MLP.
+    pub const SINUSOID: usize = 64;
+
+    /// A Duet of the default size for tokens and words of these widths.
+    pub fn new(video_channels: usize, audio_channels: Option<usize>, text_width: usize) -> Self {
+        DuetConfig {
+            class_name: class_name(),
+            heads: six(),
+            head_width: thirty_two(),
+            depth: four(),
+            feed_factor: two(),
+            video_channels,
+            audio_channels,
+            audio_rate: thirty_two_a_second(),
+            text_width,
+            prediction: DuetPrediction::Clean,
+        }
+    }
+
+    /// Reads and checks the text of the file.
+    ///
+    /// # Errors
+    /// It is not JSON of that form, or a number cannot be.
+    pub fn from_json(text: &str) -> Result<DuetConfig> {
+        let config: DuetConfig = serde_json::from_str(text)
+            .map_err(|err| Error::Config { config: NAME.into(), reason: err.to_string() })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Width of a stream.
+    pub fn width(&self) -> usize {
+        self.heads * self.head_width
+    }
+
+    /// How many pairs of a head each axis of the picture turns.
+    pub fn pairs(&self) -> [usize; 3] {
+        let side = self.head_width / 6;
+        [self.head_width / 2 - 2 * side, side, side]
+    }
+
+    /// # Errors
+    /// A number cannot be.
+    pub fn check(&self) -> Result<()> {
+        if self.class_name != class_name() {
+            return refuse("_class_name", &self.class_name, "DuetTransformer");
+        }
+        let sizes = [
+            ("heads", self.heads),
+            ("head_width", self.head_width),
+            ("depth", self.depth),
+            ("feed_factor", self.feed_factor),
+            ("video_channels", self.video_channels),
+            ("audio_channels", self.audio_channels.unwrap_or(1)),
+            ("text_width", self.text_width),
+        ];
+        if let Some((key, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
+            return refuse(key, &0, "1 or more");
+        }
+        if !self.head_width.is_multiple_of(2) || self.head_width < 6 {
+            return refuse("head_width", &self.head_width, "an even number from 6 on");
+        }
+        match self.audio_rate.is_finite() && self.audio_rate > 0.0 {
+            true => Ok(()),
+            false => refuse("audio_rate", &self.audio_rate, "a number above 0"),
+        }
+    }
+}
+
+fn refuse<T>(key: &str, value: &dyn std::fmt::Display, supported: &str) -> Result<T> {
+    Err(Error::Unsupported {
+        config: NAME.into(),
+        key: key.into(),
+        value: value.to_string(),
+        supported: supported.into(),
+    })
+}

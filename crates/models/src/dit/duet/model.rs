@@ -1,0 +1,247 @@
+//! Duet as a fold over blocks.
+
+use burn::tensor::{Int, Tensor};
+use nn::{Attention, Bag, Dit, Error, Inputs, Modality, Parameter, Prediction, Result, Weights};
+
+use super::DuetConfig;
+use super::voice::{Conditions, Door, Part};
+
+const VIDEO: &str = "video";
+const AUDIO: &str = "audio";
+
+/// The transformer. It holds its config only; parameters come by `Weights`.
+#[derive(Clone, Debug)]
+pub struct Duet {
+    /// Its numbers.
+    pub config: DuetConfig,
+}
+
+/// What every block sees, voice by voice.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    video: VoiceShared,
+    audio: Option<VoiceShared>,
+}
+
+/// What every block sees of one voice.
+#[derive(Clone, Debug)]
+pub(super) struct VoiceShared {
+    /// `[B, K, 8 D]`.
+    modulation: Tensor<3>,
+    /// `[B, L, D]`.
+    pub(super) text: Tensor<3>,
+    /// Added to the scores of the text, `[B, 1, 1, L]`.
+    pub(super) text_mask: Option<Tensor<4>>,
+    /// Where the tokens are, `[B, T, axes 64]`.
+    pub(super) places: Tensor<3>,
+    /// The same as angles.
+    pub(super) rope: Rope,
+    /// The level of every token, `[B, T]`.
+    pub(super) index: Option<Tensor<2, Int>>,
+}
+
+/// The angles by which the pairs of a head are turned, cosines and sines, `[B | 1, T, H / 2]`; they have
+/// no gradient.
+#[derive(Clone, Debug)]
+pub(super) struct Rope([Tensor<3>; 2]);
+
+impl Rope {
+    /// The heads `[B, T, N, H]` turned by where their tokens are.
+    pub(super) fn turn(&self, x: Tensor<4>) -> Tensor<4> {
+        let graph = x.device().is_autodiff();
+        let [cosine, sine] = self.0.clone().map(|table| match graph {
+            true => Tensor::from_inner(table),
+            false => table,
+        });
+        kernels::rope(x, cosine, sine)
+    }
+}
+
+impl VoiceShared {
+    /// One of the eight parts of the modulation, `[B, K, D]`.
+    pub(super) fn part(&self, part: usize) -> Tensor<3> {
+        let width = self.modulation.dims()[2] / 8;
+        self.modulation.clone().narrow(2, part * width, width)
+    }
+}
+
+/// What flows from block to block: the voices, `[B, T, D]` each.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    video: Tensor<3>,
+    audio: Option<Tensor<3>>,
+}
+
+impl Bag for Shared {
+    fn tensors(&self) -> Vec<Parameter> {
+        let voices = std::iter::once(&self.video).chain(&self.audio);
+        let both = voices.flat_map(|voice| [&voice.modulation, &voice.text]);
+        both.map(|tensor| Parameter::new(tensor.clone())).collect()
+    }
+
+    fn with_tensors(&self, tensors: Vec<Parameter>) -> Shared {
+        let voice = |voice: &VoiceShared, at: usize| VoiceShared {
+            modulation: tensors[at].tensor(),
+            text: tensors[at + 1].tensor(),
+            ..voice.clone()
+        };
+        let audio = self.audio.as_ref().map(|audio| voice(audio, 2));
+        Shared { video: voice(&self.video, 0), audio }
+    }
+}
+
+impl Bag for Streams {
+    fn tensors(&self) -> Vec<Parameter> {
+        let both = std::iter::once(&self.video).chain(&self.audio);
+        both.map(|tensor| Parameter::new(tensor.clone())).collect()
+    }
+
+    fn with_tensors(&self, tensors: Vec<Parameter>) -> Streams {
+        let audio = self.audio.as_ref().map(|_| tensors[1].tensor());
+        Streams { video: tensors[0].tensor(), audio }
+    }
+}
+
+impl Duet {
+    /// Layers that begin at zero, by name at any depth: a new model then starts as the identity.
+    pub const ZERO: [&str; 5] =
+        ["time.modulation", "words.to_out", "other.to_out", "leave", "table"];
+
+    /// A voice's name, its values per token and its axes.
+    fn voices(&self) -> impl Iterator<Item = (&'static str, [usize; 2])> {
+        let audio = self.config.audio_channels.map(|channels| (AUDIO, [channels, 1]));
+        std::iter::once((VIDEO, [self.config.video_channels, 3])).chain(audio)
+    }
+
+    fn share(&self, weights: &Weights<'_>, name: &str, modality: &Modality) -> Result<VoiceShared> {
+        let conditions = Conditions::new(&weights.at(name), &self.config)?;
+        let positions = match name {
+            AUDIO => modality.positions.clone() * self.config.audio_rate,
+            _ => modality.positions.clone(),
+        };
+        let axes: Vec<usize> = (0..positions.dims()[1]).collect();
+        let places = DuetConfig::SINUSOID * axes.len();
+        let pairs = match name {
+            AUDIO => vec![self.config.head_width / 2],
+            _ => self.config.pairs().to_vec(),
+        };
+        let text_mask = modality.context.mask.as_ref().map(|mask| {
+            let [batch, length] = mask.dims();
+            kernels::additive_mask(mask.clone().greater_elem(0.5)).reshape([batch, 1, 1, length])
+        });
+        Ok(VoiceShared {
+            modulation: conditions.modulate(&modality.levels),
+            text: conditions.read(modality.context.tokens.clone()),
+            text_mask,
+            places: nn::position_embedding(&positions, &axes, places),
+            rope: Rope(nn::rope_angles(&positions, &pairs)),
+            index: modality.levels.index.clone(),
+        })
+    }
+
+    /// The sound, if there is one and it takes part.
+    fn sound<'a>(&self, inputs: &'a Inputs) -> Option<&'a Modality> {
+        inputs.audio.as_ref().filter(|audio| audio.enabled && self.config.audio_channels.is_some())
+    }
+
+    fn door(&self, weights: &Weights<'_>, name: &'static str) -> Result<Door> {
+        let sizes = self.voices().find(|(voice, _)| *voice == name).map(|(_, sizes)| sizes);
+        Door::new(&weights.at(name), &self.config, sizes.expect("the voice exists"))
+    }
+
+    fn part(&self, weights: &Weights<'_>, name: &'static str, layer: usize) -> Result<Part> {
+        Part::new(&weights.at(format!("blocks.{layer}.{name}")), (name, layer), &self.config)
+    }
+}
+
+/// Refuses tokens, places or text of another size.
+fn check(modality: &Modality, [channels, axes]: [usize; 2], text_width: usize) -> Result<()> {
+    let [batch, tokens, width] = modality.tokens.dims();
+    let wrong =
+        |what: &'static str, got: String, want: String| Err(Error::Shape { what, got, want });
+    if width != channels {
+        let want = format!("the transformer takes {channels} values per token");
+        return wrong("the width of a token", width.to_string(), want);
+    }
+    if modality.positions.dims() != [batch, axes, tokens, 2] {
+        let want = format!("{batch} samples of {tokens} tokens lie on {axes} axes");
+        return wrong("the shape of positions", format!("{:?}", modality.positions.dims()), want);
+    }
+    let [_, _, text] = modality.context.tokens.dims();
+    match text == text_width {
+        true => Ok(()),
+        false => {
+            let want = format!("text_width is {text_width}");
+            wrong("the width of the text embedding", text.to_string(), want)
+        }
+    }
+}
+
+impl Dit for Duet {
+    type Shared = Shared;
+    type Stream = Streams;
+
+    fn depth(&self) -> usize {
+        self.config.depth
+    }
+
+    fn declare(&self, weights: &Weights<'_>) -> Result<()> {
+        for (name, _) in self.voices() {
+            Conditions::new(&weights.at(name), &self.config)?;
+            self.door(weights, name)?;
+            for layer in 0..self.config.depth {
+                self.part(weights, name, layer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
+        check(&inputs.video, [self.config.video_channels, 3], self.config.text_width)?;
+        let audio = self.sound(inputs);
+        if let (Some(audio), Some(channels)) = (audio, self.config.audio_channels) {
+            check(audio, [channels, 1], self.config.text_width)?;
+        }
+        Ok(Shared {
+            video: self.share(weights, VIDEO, &inputs.video)?,
+            audio: audio.map(|audio| self.share(weights, AUDIO, audio)).transpose()?,
+        })
+    }
+
+    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, shared: &Shared) -> Result<Streams> {
+        let audio = self.sound(inputs).zip(shared.audio.as_ref());
+        let audio =
+            audio.map(|(audio, shared)| Ok(self.door(weights, AUDIO)?.enter(audio, shared)));
+        let video = self.door(weights, VIDEO)?.enter(&inputs.video, &shared.video);
+        Ok(Streams { video, audio: audio.transpose()? })
+    }
+
+    fn block(
+        &self,
+        index: usize,
+        weights: &Weights<'_>,
+        Streams { video, audio }: Streams,
+        shared: &Shared,
+        attention: &mut dyn Attention,
+    ) -> Result<Streams> {
+        let part = self.part(weights, VIDEO, index)?;
+        let next = part.apply(video.clone(), audio.clone(), &shared.video, attention)?;
+        let audio = match audio.zip(shared.audio.as_ref()) {
+            None => None,
+            Some((audio, shared)) => {
+                let part = self.part(weights, AUDIO, index)?;
+                Some(part.apply(audio, Some(video), shared, attention)?)
+            }
+        };
+        Ok(Streams { video: next, audio })
+    }
+
+    fn head(&self, weights: &Weights<'_>, streams: Streams, shared: &Shared) -> Result<Prediction> {
+        let video = self.door(weights, VIDEO)?.leave(streams.video, &shared.video);
+        let audio = streams.audio.zip(shared.audio.as_ref());
+        let audio = audio
+            .map(|(audio, shared)| Ok(self.door(weights, AUDIO)?.leave(audio, shared)))
+            .transpose()?;
+        Ok(Prediction { video, audio })
+    }
+}

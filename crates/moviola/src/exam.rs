@@ -1,0 +1,158 @@
+//! `moviola exam`: what a model of the shapes world can do, in percent.
+
+use std::path::PathBuf;
+
+use burn::tensor::Device;
+use clap::ValueEnum;
+use data::world::{Options, Scene, Tone, World};
+use diffusion::{Guidance, SchedulerConfig};
+use engine::{Progress, SceneSampler};
+use nn::Plain;
+use recipe::{Answer, Exam, Model, Score, ShapesConfig, Task};
+use serde_json::json;
+
+use crate::bars::Bars;
+use crate::clock::Clock;
+use crate::failure::Outcome;
+use crate::{output, signals, threads};
+
+/// Score a model of the shapes world: all scenes twice, from fixed seeds.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  moviola exam --model quickstart/model\n  \
+                        moviola exam --model student --timesteps 1000,500 --guidance 1")]
+pub(crate) struct Arguments {
+    /// A folder that `moviola quickstart` or `moviola export` wrote
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// What a question gives beside its caption
+    #[arg(long, value_enum, default_value_t = TaskName::Text)]
+    task: TaskName,
+    /// Colours to ask for; repeat it for several [default: the four of training]
+    #[arg(long, value_name = "WORD")]
+    colour: Vec<String>,
+    #[command(flatten)]
+    sampling: Sampling,
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+/// How clips are made.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Sampling {
+    /// Denoising steps
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) steps: usize,
+    /// Falling timesteps of a distilled model, instead of steps
+    #[arg(long, value_name = "T,..", value_delimiter = ',')]
+    pub(crate) timesteps: Option<Vec<f64>>,
+    /// Guidance scale
+    #[arg(long, value_name = "G", default_value_t = 2.0)]
+    pub(crate) guidance: f64,
+}
+
+/// What a question gives, as the command calls it.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum TaskName {
+    /// Nothing
+    Text,
+    /// The first latent frame
+    FirstFrame,
+    /// The same clip in another colour
+    Recolour,
+    /// The left half of every frame
+    Inpaint,
+    /// Nothing; clip and tone are made together
+    WithSound,
+    /// The clip; the tone is made
+    SoundOfVideo,
+}
+
+impl TaskName {
+    fn task(self) -> Task {
+        match self {
+            TaskName::Text => Task::Text,
+            TaskName::FirstFrame => Task::FirstFrame,
+            TaskName::Recolour => Task::Recolour,
+            TaskName::Inpaint => Task::Inpaint,
+            TaskName::WithSound => Task::WithSound,
+            TaskName::SoundOfVideo => Task::SoundOfVideo,
+        }
+    }
+}
+
+/// Runs an exam and prints the marks.
+///
+/// # Errors
+/// The folder is no model of the shapes world, or the user interrupted.
+pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
+    threads::start(arguments.threads)?;
+    let device = Device::flex();
+    let model = Model::open(&arguments.model, &device)?;
+    let task = arguments.task.task();
+    let tone = matches!(task, Task::WithSound | Task::SoundOfVideo).then(Tone::default);
+    let world = Options { tone, ..Options::default() };
+    let shapes =
+        ShapesConfig { world, colours: arguments.colour.clone(), ..ShapesConfig::default() };
+    let mut bars = Bars::new(clock, signals::watch()?);
+    let answers = sit(&model, (task, &shapes), &arguments.sampling, &mut bars)?;
+    bars.finish();
+    let score = Score::new(&answers, &[]);
+    if let Some(path) = &arguments.output {
+        let mut value = score.value(&answers);
+        value["seconds"] = json!(clock.seconds());
+        let text = serde_json::to_string_pretty(&value).expect("a score is JSON");
+        output::write(path, (text + "\n").as_bytes())?;
+    }
+    Ok(crate::say(format_args!("{}\n", lines(&score)))?)
+}
+
+/// Has a model answer every question about a world.
+///
+/// # Errors
+/// The model does not fit the world, or the user interrupted.
+pub(crate) fn sit(
+    model: &Model,
+    (task, shapes): (Task, &ShapesConfig),
+    sampling: &Sampling,
+    progress: &mut dyn Progress,
+) -> Outcome<Vec<Answer>> {
+    let device = Device::flex();
+    let scenes: Vec<Scene> = ShapesConfig { withheld: Vec::new(), ..shapes.clone() }.scenes()?;
+    World::new(shapes.world, shapes.seed).map_err(recipe::Error::from)?;
+    let exam = Exam::new(task, shapes.rendered()?, &scenes);
+    let guidance = Guidance::new(sampling.guidance).map_err(engine::Error::from)?;
+    let process = model.process.clone();
+    let sampler = match &sampling.timesteps {
+        Some(timesteps) => SceneSampler::renoising(process, timesteps, guidance)?,
+        None => {
+            let scheduler = r#"{"_class_name": "FlowMatchEulerDiscreteScheduler"}"#;
+            let scheduler = SchedulerConfig::from_json(scheduler).map_err(engine::Error::from)?;
+            let steps = (&scheduler, sampling.steps);
+            SceneSampler::scheduled(process, steps, exam.tokens()?, guidance)?
+        }
+    };
+    let answers = exam.sit(&sampler, &device, progress, &mut |inputs| {
+        Ok(model.network.predict(&model.store, inputs, &mut Plain)?)
+    })?;
+    Ok(answers)
+}
+
+/// The marks in a few lines; the last one is the score.
+pub(crate) fn lines(score: &Score) -> String {
+    let [shape, colour, direction] = score.attributes;
+    let mut text = format!("shape {shape}, colour {colour}, direction {direction}");
+    if let Some(tone) = score.tone {
+        text += &format!(", tone {tone}");
+    }
+    if let Some(kept) = score.kept {
+        text += &format!("; first frame kept within {kept:.1} dB");
+    }
+    if score.withheld.of > 0 {
+        text += &format!("; scenes never seen: {}", score.withheld);
+    }
+    format!("{text}\nscore {:.1} % ({})", score.all.percent(), score.all)
+}

@@ -1,0 +1,58 @@
+//! Why a command ended early, and with which exit code.
+
+use std::fmt;
+
+use crate::signals::INTERRUPTED;
+
+/// What ended a command.
+pub(crate) enum Failure {
+    /// The user did.
+    Interrupted(String),
+    /// Something is wrong, and this says what.
+    Refused(String),
+}
+
+/// The result of a command.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Failure::Interrupted(_) => INTERRUPTED,
+            Failure::Refused(_) => 2,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Interrupted(text) | Failure::Refused(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<engine::Error> for Failure {
+    fn from(error: engine::Error) -> Failure {
+        match error {
+            engine::Error::Interrupted => Failure::Interrupted(error.to_string()),
+            _ => Failure::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<recipe::Error> for Failure {
+    fn from(error: recipe::Error) -> Failure {
+        match error {
+            recipe::Error::Engine(error) => error.into(),
+            _ => Failure::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<train::Error> for Failure {
+    fn from(error: train::Error) -> Failure {
+        Failure::Refused(error.to_string())
+    }
+}

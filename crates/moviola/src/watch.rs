@@ -1,0 +1,74 @@
+//! A training run on the terminal: one bar with what matters of the last step.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use train::{Callback, Event, Method, Outcome, StepReport};
+
+/// How much of the shown speed is from before the last step.
+const INERTIA: f64 = 0.9;
+
+/// Draws a bar; draws nothing where there is no terminal.
+pub(crate) struct Watch {
+    bar: ProgressBar,
+    seconds: f64,
+}
+
+impl Watch {
+    /// A bar of so many steps.
+    pub(crate) fn new(steps: u64) -> Watch {
+        let style = "train    {bar:24} {pos}/{len}  {eta} left  {msg}";
+        let style = ProgressStyle::with_template(style).expect("the template is a constant");
+        Watch { bar: ProgressBar::new(steps).with_style(style), seconds: 0.0 }
+    }
+
+    fn line(&mut self, report: &StepReport) -> String {
+        self.seconds = match self.seconds {
+            0.0 => report.seconds,
+            before => INERTIA * before + (1.0 - INERTIA) * report.seconds,
+        };
+        let mut parts: Vec<String> =
+            report.losses.iter().map(|(name, loss)| format!("{name} {loss:.4}")).collect();
+        for role in &report.roles {
+            let note = match role.outcome {
+                Outcome::Updated => String::new(),
+                Outcome::LossNotFinite | Outcome::GradientNotFinite => " skipped".to_owned(),
+            };
+            parts.push(format!("lr {:.1e} norm {:.2}{note}", role.rate, role.gradient_norm));
+        }
+        let per_second = |count: u64| count as f64 / self.seconds.max(1e-9);
+        parts.push(format!("{:.0} samples/s", per_second(report.samples)));
+        parts.push(format!("{:.0} tokens/s", per_second(report.tokens)));
+        parts.join("  ")
+    }
+}
+
+impl Callback for Watch {
+    fn name(&self) -> &str {
+        "watch"
+    }
+
+    fn on(&mut self, event: &Event<'_>, _: &dyn Method) -> train::Result<()> {
+        match event {
+            Event::Started { step } => self.bar.reset_eta_at(*step),
+            Event::Stepped { report } => {
+                let line = self.line(report);
+                self.bar.set_message(line);
+                self.bar.set_position(report.step);
+            }
+            Event::Finished { .. } => self.bar.finish(),
+            Event::Updated { .. } | Event::Saved { .. } | Event::Resting { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+/// Where a bar begins.
+trait StartAt {
+    fn reset_eta_at(&self, step: u64);
+}
+
+impl StartAt for ProgressBar {
+    fn reset_eta_at(&self, step: u64) {
+        self.set_position(step);
+        self.reset_eta();
+    }
+}

@@ -1,0 +1,77 @@
+//! What sections of a recipe say about each other.
+
+use crate::error::{Error, Result};
+use crate::schema::{MethodConfig, ModelsConfig, Recipe, TrainedConfig};
+
+impl Recipe {
+    /// Checks that the sections go together; no file is looked at.
+    ///
+    /// # Errors
+    /// A role is missing, superfluous or of the wrong kind, a negative prompt is missing.
+    pub(crate) fn agree(&self) -> Result<()> {
+        let ModelsConfig { student, teacher, critic } = &self.models;
+        trained("student", student)?;
+        critic.as_ref().map_or(Ok(()), |critic| trained("critic", critic))?;
+        if teacher.as_ref().is_some_and(|teacher| teacher.trainable) {
+            return refuse(
+                "models.teacher is marked trainable, but a teacher is frozen: its parameters never \
+                 change; remove `trainable`, or train it in a run of its own",
+            );
+        }
+        let name = self.method.name();
+        match (&self.method, teacher, critic) {
+            (MethodConfig::Dmd2(_), None, _) => refuse(
+                "method dmd2 lacks the role models.teacher: the network whose distribution the \
+                 student learns; add it with `from`",
+            ),
+            (MethodConfig::Dmd2(_), _, None) => refuse(
+                "method dmd2 lacks the role models.critic: the network that follows the student's \
+                 samples; add it with `from` and `rate`",
+            ),
+            (MethodConfig::Dmd2(config), _, _)
+                if config.needs_negative_prompt() && self.negative_prompt.is_none() =>
+            {
+                refuse(
+                    "method dmd2 with guidance other than 1 needs the section negative_prompt, or \
+                     method.unconditional: zero",
+                )
+            }
+            (MethodConfig::Dmd2(_), _, _) => Ok(()),
+            (_, Some(_), _) => refuse(&superfluous(name, "teacher")),
+            (_, _, Some(_)) => refuse(&superfluous(name, "critic")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl MethodConfig {
+    /// What it is called in recipes.
+    pub fn name(&self) -> &'static str {
+        match self {
+            MethodConfig::Finetune(_) => "finetune",
+            MethodConfig::DiffusionForcing(_) => "diffusion_forcing",
+            MethodConfig::Dmd2(_) => "dmd2",
+        }
+    }
+}
+
+fn superfluous(method: &str, role: &str) -> String {
+    format!("method {method} has no {role}; remove models.{role} or choose method dmd2")
+}
+
+fn refuse(reason: &str) -> Result<()> {
+    Err(Error::Recipe(reason.to_owned()))
+}
+
+fn trained(role: &str, config: &TrainedConfig) -> Result<()> {
+    if !config.trainable {
+        return refuse(&format!("models.{role} is marked as not trainable, but it is what learns"));
+    }
+    match (&config.from, &config.new) {
+        (Some(_), Some(_)) => refuse(&format!("models.{role} has both `from` and `new`; keep one")),
+        (None, None) => refuse(&format!(
+            "models.{role} has neither `from` (a folder or hub id) nor `new` (a family)"
+        )),
+        _ => Ok(()),
+    }
+}

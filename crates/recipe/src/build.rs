@@ -1,0 +1,327 @@
+//! From a checked recipe to a run: networks, data, method, callbacks.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use data::loader::{self, Samples};
+use data::store::Dataset;
+use data::world::{Colour, Rendered, Scene, World};
+use diffusion::{TimestepSampler, Tracks};
+use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
+use nn::{Context, Plain};
+use strategies::Flexible;
+use train::checkpoint::{self, Checkpoints};
+use train::{
+    Averaged, Callback, Ema, Frozen, Learns, Method, Parts, Recompute, STUDENT, Schedule, Strategy,
+    Trained, Trainer, Training, updates_within,
+};
+
+use crate::error::{Error, Result};
+use crate::family::{Model, TextForm};
+use crate::feed::{LoaderFeed, Slice, Source};
+use crate::schema::{
+    DataConfig, LearnsConfig, MethodConfig, Recipe, RecomputeConfig, SamplerConfig, ShapesConfig,
+    SourceConfig, StoreConfig, TrainedConfig,
+};
+use crate::validation::Recorder;
+
+/// Keys of a recipe that may change between the parts of one run: how long it goes, what is kept and
+/// who looks on.
+pub const FREE: [&str; 4] = ["loop.steps", "checkpoint", "callbacks.validation", "data.prefetch"];
+
+/// A run that is ready to begin or to go on.
+pub struct Run {
+    /// The loop with everything in it.
+    pub trainer: Trainer,
+    /// The running average of the student, if there is one.
+    pub average: Option<Averaged>,
+    /// What the run is about.
+    pub facts: Facts,
+}
+
+/// What a run is about, for those who show it.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The student's family.
+    pub family: &'static str,
+    /// Parameters of the student.
+    pub parameters: u64,
+    /// Parameters of the student that learn.
+    pub learning: u64,
+    /// Samples to learn from.
+    pub samples: usize,
+}
+
+/// What building a run needs beside its recipe.
+pub struct Site<'a> {
+    /// The folder of the run, if it leaves anything behind.
+    pub folder: Option<&'a Path>,
+    /// Where to compute.
+    pub device: Device,
+    /// Encoded texts, for recipes whose data or method need an encoder.
+    pub texts: Texts,
+    /// Who looks on beside the recipe's own callbacks.
+    pub callbacks: Vec<Box<dyn Callback>>,
+    /// Who keeps the numbers of validation.
+    pub record: Recorder,
+}
+
+/// Texts that were encoded before the run.
+#[derive(Clone, Debug, Default)]
+pub struct Texts {
+    /// The negative prompt, `[1, L, D]`.
+    pub negative: Option<Context>,
+    /// The empty caption, `[L, D]` by key.
+    pub null: std::collections::BTreeMap<String, burn::tensor::TensorData>,
+}
+
+impl Recipe {
+    /// Builds everything. Nothing is learnt yet; what can be wrong is found here.
+    ///
+    /// # Errors
+    /// A model, the data, the strategy or the method refuses.
+    pub fn build(&self, site: Site<'_>) -> Result<Run> {
+        let device = site.device;
+        let student = self.model(STUDENT, &self.models.student, &device)?;
+        let (family, geometry, process) =
+            (student.family, student.geometry, student.process.clone());
+        let source = self.source(&student, &site.texts)?;
+        let strategy = self.strategy(geometry)?;
+        require(&source, &strategy)?;
+        let samples = source.samples.count();
+        let looked_at = self.looked_at(&student, &source, &device)?;
+        let parameters = student.store.iter().map(|(_, own)| own.values.dims()[0] as u64).sum();
+        let student = self.trained(STUDENT, student, &self.models.student)?;
+        let learning = student.learnt().map(|(_, own)| own.values.dims()[0] as u64).sum();
+
+        let mut callbacks: Vec<Box<dyn Callback>> = Vec::new();
+        let mut average = None;
+        if let Some(config) = self.callbacks.ema {
+            let (ema, handle) = Ema::new("ema", STUDENT, config)?;
+            callbacks.push(Box::new(ema));
+            average = Some(handle);
+        }
+        callbacks.extend(site.callbacks);
+        if let (Some(look), Some(folder)) = (looked_at, site.folder) {
+            let strategy = self.strategy(geometry)?;
+            let look = look.validation(
+                (strategy, process.clone(), self.run.seed),
+                (folder, average.clone()),
+                site.record,
+            );
+            callbacks.push(Box::new(look));
+        }
+        let method = self.method(student, (Box::new(strategy), process), &site.texts, &device)?;
+        let feed = LoaderFeed::new(source, device)?;
+        let checkpoints = match site.folder {
+            Some(folder) => {
+                let recipe = checkpoint::Recipe(self.resolved()?);
+                Some(Checkpoints::new(folder.join("checkpoints"), self.checkpoint, recipe)?)
+            }
+            None => None,
+        };
+        let attention = Box::new(Plain);
+        let parts = Parts { method, feed: Box::new(feed), attention, callbacks, checkpoints };
+        let trainer = Trainer::new(self.run, parts)?;
+        Ok(Run { trainer, average, facts: Facts { family, parameters, learning, samples } })
+    }
+
+    /// The network of a role, new or from a folder.
+    fn model(&self, role: &str, config: &TrainedConfig, device: &Device) -> Result<Model> {
+        match (&config.new, &config.from) {
+            (Some(new), _) => Model::new(new, self.run.seed, device),
+            (None, Some(from)) => Model::open(&engine::locate(from)?, device),
+            (None, None) => Err(Error::Recipe(format!("models.{role} comes from nowhere"))),
+        }
+    }
+
+    fn trained(&self, role: &'static str, model: Model, config: &TrainedConfig) -> Result<Trained> {
+        let horizon = updates_within(|step| self.method.updates(step), role, self.run.steps);
+        let rate = &config.rate;
+        let schedule = Schedule::new(rate.peak, rate.warmup, rate.decay.clone(), horizon)?;
+        let learns = match &config.learns {
+            LearnsConfig::All => Learns::All,
+            LearnsConfig::Only { patterns } => Learns::Only(patterns.clone()),
+            LearnsConfig::Lora(config) => {
+                Learns::Adapters { config: config.clone(), seed: self.run.seed }
+            }
+        };
+        let recompute = match config.recompute {
+            RecomputeConfig::Never => Recompute::Never,
+            RecomputeConfig::PerBlock => Recompute::PerBlock,
+            RecomputeConfig::Within { gibibytes } => self.recompute_within(&model, gibibytes)?,
+        };
+        let training =
+            Training { learns, optimizer: config.optimizer.clone(), schedule, recompute };
+        Ok(Trained::new(role, model.network, model.store, training)?)
+    }
+
+    fn method(
+        &self,
+        student: Trained,
+        (strategy, process): (Box<dyn Strategy>, diffusion::Process),
+        texts: &Texts,
+        device: &Device,
+    ) -> Result<Box<dyn Method>> {
+        Ok(match &self.method {
+            MethodConfig::Finetune(config) => {
+                Box::new(Finetune::new(student, strategy, process, *config)?)
+            }
+            MethodConfig::DiffusionForcing(config) => {
+                Box::new(DiffusionForcing::new(student, strategy, process, *config)?)
+            }
+            MethodConfig::Dmd2(config) => {
+                let missing = |role: &str| Error::Recipe(format!("dmd2 lacks models.{role}"));
+                let teacher = self.models.teacher.as_ref().ok_or_else(|| missing("teacher"))?;
+                let teacher = Model::open(&engine::locate(&teacher.from)?, device)?;
+                let teacher = Frozen::new(teacher.network, teacher.store)?;
+                let critic = self.models.critic.as_ref().ok_or_else(|| missing("critic"))?;
+                let critic =
+                    self.trained("critic", self.model("critic", critic, device)?, critic)?;
+                let roles = Dmd2Roles { student, teacher, critic };
+                let negative = texts.negative.clone();
+                Box::new(Dmd2::new(roles, strategy, process, config.clone(), negative)?)
+            }
+        })
+    }
+
+    fn strategy(&self, geometry: strategies::Geometry) -> Result<Flexible> {
+        let video = self.levels.video.sampler()?;
+        let audio = self.levels.audio.map_or(Ok(video), |audio| audio.sampler())?;
+        let samplers = Tracks { video, audio: Some(audio) };
+        let strategy = Flexible::new(&self.strategy, geometry, samplers)?;
+        Ok(if self.levels.stratified { strategy.stratified() } else { strategy })
+    }
+
+    /// The samples, and what stands for a dropped caption.
+    pub(crate) fn source(&self, student: &Model, texts: &Texts) -> Result<Source> {
+        let DataConfig { batch, caption_dropout, partial, prefetch, .. } = self.data;
+        let seed = self.run.seed;
+        let options = loader::Options { batch, seed, partial, caption_dropout, prefetch };
+        let (samples, null): (Arc<dyn Samples>, _) = match &self.data.source {
+            SourceConfig::Shapes(config) => {
+                let rendered = config.rendered()?;
+                let null = rendered.null();
+                (Arc::new(rendered), null)
+            }
+            SourceConfig::Store(StoreConfig { path }) => {
+                (Arc::new(Dataset::open(Path::new(path))?), texts.null.clone())
+            }
+        };
+        let (text, patch) = (student.text, student.geometry.patch);
+        let learnt = samples.count().saturating_sub(self.data.held_out);
+        if learnt == 0 && samples.count() > 0 {
+            return Err(Error::Recipe(format!(
+                "data.held_out is {}, but there are {} samples; leave some to learn from",
+                self.data.held_out,
+                samples.count()
+            )));
+        }
+        let all = samples.count();
+        let held_out: Arc<dyn Samples> =
+            Arc::new(Slice { samples: Arc::clone(&samples), range: learnt..all });
+        let samples: Arc<dyn Samples> = Arc::new(Slice { samples, range: 0..learnt });
+        Ok(Source { samples, held_out, null, options, text, patch })
+    }
+}
+
+/// Refuses data that lack what the strategy needs.
+fn require(source: &Source, strategy: &dyn Strategy) -> Result<()> {
+    if source.samples.count() == 0 {
+        return Err(Error::Recipe(
+            "the dataset is empty; preprocess clips first, or look with `moviola doctor`"
+                .to_owned(),
+        ));
+    }
+    let first = source.samples.read(0)?;
+    let lacks = |name: &String| !first.tensors.contains_key(name);
+    match strategy.sources().into_iter().find(lacks) {
+        None => Ok(()),
+        Some(source_name) => Err(train::Error::MissingSource {
+            strategy: strategy.name().to_owned(),
+            source_name,
+            found: first.tensors.keys().cloned().collect::<Vec<_>>().join(", "),
+        }
+        .into()),
+    }
+}
+
+impl MethodConfig {
+    /// The roles that are updated at an iteration.
+    pub(crate) fn updates(&self, iteration: u64) -> Vec<&'static str> {
+        match self {
+            MethodConfig::Finetune(_) | MethodConfig::DiffusionForcing(_) => vec![STUDENT],
+            MethodConfig::Dmd2(config) => config.updates(iteration),
+        }
+    }
+}
+
+impl SamplerConfig {
+    fn sampler(self) -> Result<TimestepSampler> {
+        let (sampler, shift) = match self {
+            SamplerConfig::Uniform { lowest, highest, shift } => {
+                (TimestepSampler::uniform(lowest, highest)?, shift)
+            }
+            SamplerConfig::LogitNormal { mean, deviation, shift } => {
+                (TimestepSampler::logit_normal(mean, deviation)?, shift)
+            }
+            SamplerConfig::ShiftedLogitNormal { deviation, floor, uniform } => {
+                (TimestepSampler::shifted_logit_normal(deviation, floor, uniform)?, 1.0)
+            }
+            SamplerConfig::Mode { scale, shift } => (TimestepSampler::mode(scale)?, shift),
+        };
+        Ok(sampler.with_shift(shift)?)
+    }
+}
+
+impl ShapesConfig {
+    /// The scenes that occur.
+    ///
+    /// # Errors
+    /// A caption or colour that the world does not have, or nothing is left.
+    pub fn scenes(&self) -> Result<Vec<Scene>> {
+        let colour = |word: &String| {
+            let known = Colour::KNOWN.into_iter().find(|colour| colour.word() == word);
+            known.ok_or_else(|| {
+                let all = Colour::KNOWN.map(Colour::word).join(", ");
+                Error::Recipe(format!("data.source.colours has `{word}`, which is none of {all}"))
+            })
+        };
+        let colours: Vec<Colour> = match self.colours.is_empty() {
+            true => Colour::ALL.to_vec(),
+            false => self.colours.iter().map(colour).collect::<Result<_>>()?,
+        };
+        let all = Scene::of(&colours);
+        for caption in &self.withheld {
+            if !all.iter().any(|scene| scene.to_string() == *caption) {
+                return Err(Error::Recipe(format!(
+                    "data.source.withheld has `{caption}`, which is no caption of this world; one is \
+                     `{}`",
+                    all[0]
+                )));
+            }
+        }
+        let seen = |scene: &Scene| !self.withheld.contains(&scene.to_string());
+        Ok(all.into_iter().filter(seen).collect())
+    }
+
+    /// The world's clips as samples.
+    ///
+    /// # Errors
+    /// A world that cannot be.
+    pub fn rendered(&self) -> Result<Rendered> {
+        let world = World::new(self.world, self.seed)?.with_scenes(self.scenes()?)?;
+        let rendered = Rendered::new(world, self.clips)?;
+        Ok(if self.recoloured { rendered.recoloured() } else { rendered })
+    }
+}
+
+impl TextForm {
+    /// One text without padding, `[1, L, D]`, as the family wants it.
+    pub fn alone(self, tokens: burn::tensor::Tensor<3>) -> Context {
+        let [samples, words, _] = tokens.dims();
+        let mask = burn::tensor::Tensor::ones([samples, words], &tokens.device());
+        self.context(tokens, mask)
+    }
+}

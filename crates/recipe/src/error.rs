@@ -1,0 +1,70 @@
+//! What can be wrong with a recipe, or stop the run it describes.
+
+use std::path::{Path, PathBuf};
+
+/// The result of everything in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Each variant names its operands and says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file that is no YAML.
+    #[error("{}: {reason}", path.display())]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        reason: String,
+    },
+    /// An override that cannot be applied.
+    #[error("--set {argument}: {reason}")]
+    Override {
+        /// As it was given.
+        argument: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Something in a recipe that cannot be, with the place where it stands.
+    #[error("{place}: {reason}")]
+    Place {
+        /// The file, line and column, or the argument.
+        place: String,
+        /// What is wrong, and what would do.
+        reason: String,
+    },
+    /// Sections that do not go together.
+    #[error("{0}")]
+    Recipe(String),
+    /// A file cannot be read or written.
+    #[error("cannot {verb} {}: {source}", path.display())]
+    File {
+        /// "read", "write" and the like.
+        verb: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A part of the run refused.
+    #[error(transparent)]
+    Train(#[from] train::Error),
+    /// A model folder cannot be used.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+    /// Data cannot be used.
+    #[error(transparent)]
+    Data(#[from] data::Error),
+    /// A model refused.
+    #[error(transparent)]
+    Model(#[from] nn::Error),
+    /// A process, a sampler or a solver refused.
+    #[error(transparent)]
+    Diffusion(#[from] diffusion::Error),
+}
+
+impl Error {
+    /// What a system call on a file answered.
+    pub(crate) fn file(verb: &'static str, path: &Path, source: std::io::Error) -> Error {
+        Error::File { verb, path: path.to_owned(), source }
+    }
+}

@@ -1,0 +1,286 @@
+//! What is left of a run: a diffusers folder, a LoRA, or one file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use burn::tensor::{DType, Device, TensorData};
+use engine::lora::Naming;
+use nn::{Parameter, Store};
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Value, json};
+use train::checkpoint::{self, Found};
+use train::{LoraConfig, STUDENT};
+
+use crate::error::{Error, Result};
+use crate::family::{Model, Origin};
+use crate::merge::merge;
+use crate::schema::{LearnsConfig, MethodConfig, NewConfig, Recipe};
+
+/// Which parameters of a checkpoint are exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those of the last step.
+    Live,
+    /// Their running average.
+    Average,
+}
+
+/// How the layers of a LoRA are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `transformer.<layer>.lora_A.weight`.
+    Diffusers,
+    /// `diffusion_model.<layer>.lora_A.weight`.
+    ComfyUi,
+}
+
+/// A student as a checkpoint holds it.
+pub struct Student {
+    /// The recipe it was trained by.
+    pub recipe: Recipe,
+    /// The step it was saved after.
+    pub step: u64,
+    model: Model,
+    /// What was learnt, by name.
+    learnt: BTreeMap<String, Parameter>,
+}
+
+impl Student {
+    /// Reads the newest checkpoint of a run's folder that can be used, or the one at `path` itself.
+    ///
+    /// # Errors
+    /// There is none, it was made by another version, or its model is gone.
+    pub fn open(path: &Path, which: Which, device: &Device) -> Result<Student> {
+        let checkpoints = path.join("checkpoints");
+        let found = match checkpoints.is_dir() {
+            true => checkpoint::find(&checkpoints, device)?,
+            false => checkpoint::read(path, device)?,
+        };
+        Student::of(found, which, device)
+    }
+
+    fn of(found: Found, which: Which, device: &Device) -> Result<Student> {
+        let Found { path, manifest, state, .. } = found;
+        let recipe: Recipe = serde_json::from_value(manifest.recipe.0).map_err(|err| {
+            Error::Recipe(format!("{} holds no recipe of this version: {err}", path.display()))
+        })?;
+        let prefix = match which {
+            Which::Live => format!("roles.{STUDENT}.transformer."),
+            Which::Average => format!("callbacks.ema.{STUDENT}."),
+        };
+        let own = state.iter().filter_map(|(name, value)| match value {
+            train::Value::Tensor(tensor) => {
+                Some((name.strip_prefix(&prefix)?.to_owned(), tensor.clone()))
+            }
+            train::Value::Number(_) => None,
+        });
+        let learnt: BTreeMap<String, Parameter> = own.collect();
+        if learnt.is_empty() {
+            return Err(Error::Recipe(format!(
+                "{} holds no running average; add callbacks.ema to the recipe, or export the student",
+                path.display()
+            )));
+        }
+        let config = &recipe.models.student;
+        let model = match (&config.new, &config.from) {
+            (Some(new), _) => Model::new(new, recipe.run.seed, device)?,
+            (None, Some(from)) => Model::open(&engine::locate(from)?, device)?,
+            (None, None) => return Err(Error::Recipe("the student comes from nowhere".to_owned())),
+        };
+        Ok(Student { recipe, step: manifest.step, model, learnt })
+    }
+
+    /// The settings of its LoRA, if that is what was learnt.
+    pub fn lora(&self) -> Option<&LoraConfig> {
+        match &self.recipe.models.student.learns {
+            LearnsConfig::Lora(config) => Some(config),
+            LearnsConfig::All | LearnsConfig::Only { .. } => None,
+        }
+    }
+
+    /// All parameters, a LoRA merged into the layers it adapts.
+    ///
+    /// # Errors
+    /// A layer of the LoRA is not in the model.
+    pub fn store(&self) -> Result<Store> {
+        let mut store = self.model.store.clone();
+        for (name, parameter) in &self.learnt {
+            store.insert(name.clone(), parameter.clone());
+        }
+        merge(store, self.lora().map_or(1.0, LoraConfig::strength))
+    }
+
+    /// Writes a diffusers folder: what the student came from, with its new transformer.
+    ///
+    /// # Errors
+    /// Something stands there already, or the disk is full.
+    pub fn write_folder(&self, path: &Path) -> Result<()> {
+        let aside = begin(path)?;
+        let fault = |err| Error::file("write", path, err);
+        match &self.model.origin {
+            Origin::New(NewConfig::Duet(config)) => {
+                let config = serde_json::to_value(config).expect("a config is JSON");
+                write_json(&aside.join("transformer/config.json"), &config)?;
+                let scheduler = json!({
+                    "_class_name": "FlowMatchEulerDiscreteScheduler",
+                    "num_train_timesteps": 1000,
+                    "shift": 1.0,
+                });
+                write_json(&aside.join("scheduler/scheduler_config.json"), &scheduler)?;
+                let index = json!({
+                    "_class_name": "DuetPipeline",
+                    "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+                    "transformer": ["moviola", "DuetTransformer"],
+                });
+                write_json(&aside.join("model_index.json"), &self.recorded(index))?;
+            }
+            Origin::Folder(from) => {
+                copy(from, &aside, &|name| {
+                    !name.starts_with("transformer/diffusion_pytorch_model")
+                })?;
+                let index = from.join("model_index.json");
+                let text = std::fs::read_to_string(&index)
+                    .map_err(|err| Error::file("read", &index, err))?;
+                let value = serde_json::from_str(&text)
+                    .map_err(|err| Error::Recipe(format!("{}: {err}", index.display())))?;
+                write_json(&aside.join("model_index.json"), &self.recorded(value))?;
+            }
+        }
+        let weights = aside.join("transformer/diffusion_pytorch_model.safetensors");
+        write_store(&self.store()?, &weights, None)?;
+        std::fs::rename(&aside, path).map_err(fault)
+    }
+
+    /// A model index that records how the student is sampled.
+    fn recorded(&self, mut index: Value) -> Value {
+        if let MethodConfig::Dmd2(config) = &self.recipe.method {
+            index["solver"] = json!("renoise");
+            index["timesteps"] = json!(config.student_timesteps(&self.model.process));
+        }
+        index
+    }
+
+    /// Writes the LoRA alone, with its alpha.
+    ///
+    /// # Errors
+    /// No LoRA was learnt, something stands there already, or the disk is full.
+    pub fn write_lora(&self, path: &Path, dialect: Dialect) -> Result<()> {
+        let Some(config) = self.lora() else {
+            return Err(Error::Recipe(
+                "this run did not train a LoRA; export a folder or a file instead".to_owned(),
+            ));
+        };
+        let prefix = match dialect {
+            Dialect::Diffusers => "transformer.",
+            Dialect::ComfyUi => "diffusion_model.",
+        };
+        let alpha = config.alpha.unwrap_or(config.rank as f64);
+        let mut store = Store::new("the LoRA");
+        for (name, parameter) in &self.learnt {
+            let (layer, part) = name.split_once(".lora_").unwrap_or((name, ""));
+            let layer = match (dialect, self.model.family) {
+                (Dialect::ComfyUi, "wan") => Naming::Wan.original(layer),
+                _ => None,
+            }
+            .unwrap_or_else(|| layer.to_owned());
+            store.insert(format!("{prefix}{layer}.lora_{part}"), parameter.clone());
+            if part.starts_with('A') {
+                let value = TensorData::new(vec![alpha as f32], [1]);
+                let value = burn::tensor::Tensor::<1>::from_data(value, &parameter.values.device());
+                let shape = Vec::new();
+                store.insert(format!("{prefix}{layer}.alpha"), Parameter { values: value, shape });
+            }
+        }
+        write_store(&store, path, Some(self.metadata()))
+    }
+
+    /// Writes the whole transformer as one file.
+    ///
+    /// # Errors
+    /// Something stands there already, or the disk is full.
+    pub fn write_file(&self, path: &Path) -> Result<()> {
+        write_store(&self.store()?, path, Some(self.metadata()))
+    }
+
+    fn metadata(&self) -> HashMap<String, String> {
+        let facts = [
+            ("made_by", format!("moviola {}", env!("CARGO_PKG_VERSION"))),
+            ("method", self.recipe.method.name().to_owned()),
+            ("strategy", self.recipe.strategy.name().to_owned()),
+            ("step", self.step.to_string()),
+        ];
+        facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+/// An empty folder beside `path`, which must not exist.
+fn begin(path: &Path) -> Result<PathBuf> {
+    if path.exists() {
+        return Err(Error::file("write", path, std::io::ErrorKind::AlreadyExists.into()));
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    if aside.exists() {
+        std::fs::remove_dir_all(&aside).map_err(|err| Error::file("remove", &aside, err))?;
+    }
+    std::fs::create_dir_all(&aside).map_err(|err| Error::file("make", &aside, err))?;
+    Ok(aside)
+}
+
+/// Copies a folder's files that `wanted` accepts by their path within it.
+fn copy(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<()> {
+    let mut folders = vec![PathBuf::new()];
+    while let Some(inner) = folders.pop() {
+        let folder = from.join(&inner);
+        let fault = |err| Error::file("read", &folder, err);
+        for entry in std::fs::read_dir(&folder).map_err(fault)? {
+            let entry = entry.map_err(fault)?;
+            let relative = inner.join(entry.file_name());
+            if entry.path().is_dir() {
+                folders.push(relative);
+            } else if wanted(&relative.to_string_lossy()) {
+                let target = to.join(&relative);
+                make_parent(&target)?;
+                std::fs::copy(entry.path(), &target)
+                    .map_err(|err| Error::file("write", &target, err))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn make_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).map_err(|err| Error::file("make", parent, err))
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<()> {
+    make_parent(path)?;
+    let text = serde_json::to_string_pretty(value).expect("a value is JSON");
+    std::fs::write(path, text + "\n").map_err(|err| Error::file("write", path, err))
+}
+
+/// Writes parameters as safetensors: beside the file first, so that no one sees half of it.
+fn write_store(store: &Store, path: &Path, facts: Option<HashMap<String, String>>) -> Result<()> {
+    if path.exists() {
+        return Err(Error::file("write", path, std::io::ErrorKind::AlreadyExists.into()));
+    }
+    make_parent(path)?;
+    let wrong =
+        |err: safetensors::SafeTensorError| Error::Recipe(format!("{}: {err}", path.display()));
+    let data: Vec<(&str, &Parameter, TensorData)> =
+        store.iter().map(|(name, own)| (name, own, own.values.to_data())).collect();
+    let views = data.iter().map(|(name, own, data)| {
+        let dtype = match data.dtype() {
+            DType::BF16 => Dtype::BF16,
+            DType::F16 => Dtype::F16,
+            _ => Dtype::F32,
+        };
+        Ok((*name, TensorView::new(dtype, own.shape.clone(), data.bytes())?))
+    });
+    let views = views.collect::<std::result::Result<Vec<_>, _>>().map_err(wrong)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    safetensors::serialize_to_file(views, facts, &aside).map_err(wrong)?;
+    std::fs::rename(&aside, path).map_err(|err| Error::file("write", path, err))
+}

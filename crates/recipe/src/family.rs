@@ -1,0 +1,186 @@
+//! Networks of every family as training needs them: the one place that knows them all.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use diffusion::{AudioClock, Coordinates, Draw, Process, SchedulerConfig, Time};
+use engine::ModelFolder;
+use models::dit::duet::{Duet, DuetConfig};
+use models::dit::pixart::{Pixart, PixartConfig};
+use models::dit::wan::{Wan, WanConfig};
+use models::vae::kl::KlConfig;
+use models::vae::wan::WanVaeConfig;
+use nn::{Precision, Store};
+use strategies::Geometry;
+use train::Network;
+
+use crate::error::{Error, Result};
+use crate::schema::NewConfig;
+
+/// A network with its parameters, and what its family says about training it.
+pub struct Model {
+    /// The network.
+    pub network: Arc<dyn Network>,
+    /// Its parameters.
+    pub store: Store,
+    /// What it predicts.
+    pub process: Process,
+    /// How latents become its tokens.
+    pub geometry: Geometry,
+    /// How it wants its text.
+    pub text: TextForm,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The family's own name.
+    pub family: &'static str,
+}
+
+/// Where a network comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// It has learnt nothing yet.
+    New(NewConfig),
+    /// A diffusers folder.
+    Folder(PathBuf),
+}
+
+/// How a family wants its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextForm {
+    /// Padded to the longest, with a mask.
+    Masked,
+    /// As it is: all texts have one length.
+    Whole,
+    /// Padded with zeros to this length, which are words like any other.
+    Padded(usize),
+}
+
+/// Text tokens of Wan, padding included.
+const WAN_WORDS: usize = 512;
+
+impl Model {
+    /// A network that has learnt nothing yet.
+    ///
+    /// # Errors
+    /// Its numbers cannot be.
+    pub fn new(config: &NewConfig, seed: u64, device: &Device) -> Result<Model> {
+        let NewConfig::Duet(duet) = config;
+        duet.check()?;
+        let network = Duet { config: duet.clone() };
+        let draw = Draw::new(seed).stream("initial-parameters");
+        let store = train::initial(&network, &Duet::ZERO, draw, device)?;
+        Ok(of_duet(network, store, Origin::New(config.clone())))
+    }
+
+    /// The transformer of a diffusers folder, its parameters as they are stored.
+    ///
+    /// # Errors
+    /// The folder is of no family we can train, or a part of it is missing or damaged.
+    pub fn open(path: &Path, device: &Device) -> Result<Model> {
+        let folder = ModelFolder::open(path)?;
+        let config = folder.text("transformer", "config.json")?;
+        let store = Store::open(&folder.weights("transformer")?, Precision::Stored, device)?;
+        let scheduler = folder.text("scheduler", "scheduler_config.json")?;
+        let process = SchedulerConfig::from_json(&scheduler)?.process();
+        let origin = Origin::Folder(path.to_owned());
+        match folder.class() {
+            "DuetPipeline" => {
+                let network = Duet { config: DuetConfig::from_json(&config)? };
+                Ok(of_duet(network, store, origin))
+            }
+            "WanPipeline" => {
+                if folder.has("transformer_2") {
+                    return Err(Error::Recipe(format!(
+                        "{} has two experts; training them is not supported: give a folder with one \
+                         transformer",
+                        path.display()
+                    )));
+                }
+                let config = WanConfig::from_json(&config)?;
+                let vae = WanVaeConfig::from_json(&folder.text("vae", "config.json")?)?;
+                Ok(of_wan(config, store, (process, vae.spatial_factor()), origin))
+            }
+            "PixArtAlphaPipeline" => {
+                let config = PixartConfig::from_json(&config)?;
+                let vae = KlConfig::from_json(&folder.text("vae", "config.json")?)?;
+                let mut store = store;
+                // A table that the network computes instead.
+                store.remove("pos_embed.pos_embed");
+                Ok(of_pixart(config, store, (process, vae.factor()), origin))
+            }
+            class => Err(Error::Recipe(format!(
+                "{}: `{class}` cannot be trained; families that can are DuetPipeline, WanPipeline, \
+                 PixArtAlphaPipeline",
+                path.display()
+            ))),
+        }
+    }
+}
+
+fn of_duet(network: Duet, store: Store, origin: Origin) -> Model {
+    let rate = network.config.audio_rate.round().max(1.0) as u32;
+    let geometry = Geometry {
+        pixels: [8, 8],
+        // One latent is one token; only their number per second matters.
+        clock: AudioClock { rate, hop: 1, factor: 1 },
+        ..Geometry::indices([1, 1, 1])
+    };
+    Model {
+        process: engine::duet_process(&network.config),
+        network: Arc::new(network),
+        store,
+        geometry,
+        text: TextForm::Whole,
+        origin,
+        family: "duet",
+    }
+}
+
+fn of_wan(
+    config: WanConfig,
+    store: Store,
+    (process, factor): (Process, usize),
+    origin: Origin,
+) -> Model {
+    let geometry = Geometry { pixels: [factor; 2], ..Geometry::indices(config.patch) };
+    let mut store = store;
+    let network = Wan { config };
+    for name in network.ignored() {
+        store.remove(&name);
+    }
+    Model {
+        network: Arc::new(network),
+        store,
+        process,
+        geometry,
+        text: TextForm::Padded(WAN_WORDS),
+        origin,
+        family: "wan",
+    }
+}
+
+fn of_pixart(
+    config: PixartConfig,
+    store: Store,
+    (process, factor): (Process, usize),
+    origin: Origin,
+) -> Model {
+    let span = (config.sample_size / config.patch) as f64 / config.interpolation_scale;
+    let geometry = Geometry {
+        patch: [1, config.patch, config.patch],
+        pixels: [factor; 2],
+        coordinates: Coordinates { time: Time::Absent, scale: [1.0; 3], span: Some(span) },
+        clock: AudioClock::ltx2(),
+        told_size: config.sees_frame,
+    };
+    Model {
+        network: Arc::new(Pixart { config }),
+        store,
+        process,
+        geometry,
+        text: TextForm::Masked,
+        origin,
+        family: "pixart",
+    }
+}

@@ -1,0 +1,159 @@
+//! Batches of the loader as training wants them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use data::loader::{self, Loader, Part, Samples};
+use data::store::{AUDIO_LATENTS, LATENTS, MASK, REF_LATENTS, Sample, TEXT};
+use nn::Context;
+use train::{Batch, Cursor, Error, Feed, Field, VideoLatents};
+
+use crate::family::TextForm;
+
+/// Where samples come from and how they are batched: everything but the place in it.
+#[derive(Clone)]
+pub struct Source {
+    /// The samples to learn from.
+    pub samples: Arc<dyn Samples>,
+    /// Samples that are only looked at.
+    pub held_out: Arc<dyn Samples>,
+    /// What stands for a dropped caption, by key.
+    pub null: BTreeMap<String, TensorData>,
+    /// How batches are made.
+    pub options: loader::Options,
+    /// How the family wants its text.
+    pub text: TextForm,
+    /// Latent frames, rows and columns of a token.
+    pub patch: [usize; 3],
+}
+
+/// Some of the samples of a source.
+pub(crate) struct Slice {
+    pub(crate) samples: Arc<dyn Samples>,
+    pub(crate) range: Range<usize>,
+}
+
+impl Samples for Slice {
+    fn count(&self) -> usize {
+        self.range.len()
+    }
+
+    fn group(&self, index: usize) -> String {
+        self.samples.group(self.range.start + index)
+    }
+
+    fn read(&self, index: usize) -> data::Result<Sample> {
+        self.samples.read(self.range.start + index)
+    }
+}
+
+/// A loader as a feed.
+pub(crate) struct LoaderFeed {
+    source: Source,
+    loader: Loader,
+    device: Device,
+}
+
+impl LoaderFeed {
+    /// Batches from the beginning on.
+    ///
+    /// # Errors
+    /// There are no samples, or they cannot be batched so.
+    pub(crate) fn new(source: Source, device: Device) -> data::Result<LoaderFeed> {
+        let loader = source.loader(loader::Cursor::default())?;
+        Ok(LoaderFeed { source, loader, device })
+    }
+
+    /// All samples of a source as one batch.
+    ///
+    /// # Errors
+    /// They cannot be read, or are not all of one size.
+    pub(crate) fn whole(source: Source, device: Device) -> data::Result<Batch> {
+        let options = loader::Options { batch: source.samples.count(), ..source.options };
+        let options = loader::Options { caption_dropout: 0.0, ..options };
+        let mut feed = LoaderFeed::new(Source { options, ..source }, device)?;
+        let batch = feed.loader.next_batch()?;
+        feed.convert(&batch)
+    }
+
+    fn convert(&self, batch: &loader::Batch) -> data::Result<Batch> {
+        let rates: Vec<f64> = batch.origins.iter().map(|origin| origin.fps).collect();
+        let mut fields = BTreeMap::new();
+        for key in batch.data().keys().filter(|key| !key.ends_with(".mask")) {
+            let field = match key.as_str() {
+                LATENTS | REF_LATENTS => Field::Video(VideoLatents {
+                    values: batch.tensor(key, &self.device)?,
+                    rates: rates.clone(),
+                }),
+                AUDIO_LATENTS => {
+                    let latents: Tensor<3> = batch.tensor(key, &self.device)?;
+                    Field::Audio(latents.unsqueeze_dim(3))
+                }
+                MASK => Field::Mask(self.mask(batch.tensor(key, &self.device)?)),
+                key if key.starts_with(TEXT) => {
+                    let (tokens, mask) = batch.text(key, &self.device)?;
+                    Field::Text(self.source.text.context(tokens, mask))
+                }
+                _ => continue,
+            };
+            fields.insert(key.clone(), field);
+        }
+        Ok(Batch { samples: batch.len(), fields })
+    }
+
+    /// What is given, token by token, of a mask `[B, f, h, w]` that is 1 where latents are generated: a
+    /// token is given if all of its latents are.
+    fn mask(&self, generated: Tensor<4>) -> Tensor<2> {
+        let [samples, ..] = generated.dims();
+        let tokens = nn::patchify(generated.unsqueeze_dim::<5>(1), self.source.patch);
+        let [_, count, _] = tokens.dims();
+        let any: Tensor<3> = tokens.max_dim(2);
+        (-any + 1.0).reshape([samples, count])
+    }
+}
+
+impl Source {
+    fn loader(&self, cursor: loader::Cursor) -> data::Result<Loader> {
+        let samples = Arc::clone(&self.samples);
+        Loader::new(samples, self.null.clone(), self.options, Part::WHOLE, cursor)
+    }
+}
+
+impl TextForm {
+    /// Text `[B, L, D]` with its mask `[B, L]` as the family wants it.
+    pub fn context(self, tokens: Tensor<3>, mask: Tensor<2>) -> Context {
+        match self {
+            TextForm::Masked => Context::text(tokens, Some(mask)),
+            TextForm::Whole => Context::text(tokens, None),
+            TextForm::Padded(length) => {
+                let [samples, words, width] = tokens.dims();
+                if words >= length {
+                    return Context::text(tokens.narrow(1, 0, length), None);
+                }
+                let rest = Tensor::zeros([samples, length - words, width], &tokens.device());
+                Context::text(Tensor::cat(vec![tokens, rest], 1), None)
+            }
+        }
+    }
+}
+
+impl Feed for LoaderFeed {
+    fn next(&mut self) -> train::Result<Batch> {
+        let batch = self.loader.next_batch().map_err(|err| Error::Feed(err.to_string()))?;
+        self.convert(&batch).map_err(|err| Error::Feed(err.to_string()))
+    }
+
+    fn cursor(&self) -> Cursor {
+        let loader::Cursor { epoch, position } = self.loader.cursor();
+        Cursor { epoch, position }
+    }
+
+    fn seek(&mut self, cursor: Cursor) -> train::Result<()> {
+        let Cursor { epoch, position } = cursor;
+        let loader = self.source.loader(loader::Cursor { epoch, position });
+        self.loader = loader.map_err(|err| Error::Feed(err.to_string()))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! From a YAML file and overrides to a checked recipe.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::check::check;
+use crate::document::Node;
+use crate::error::{Error, Result};
+use crate::schema::Recipe;
+
+impl Recipe {
+    /// Reads a file, applies overrides of the form `a.b=value` and checks every key and type.
+    ///
+    /// # Errors
+    /// It cannot be read, is not YAML, or something in it is unknown, missing or of another type.
+    pub fn read(path: &Path, overrides: &[String]) -> Result<Recipe> {
+        Recipe::checked(Node::read(path)?, overrides)
+    }
+
+    /// The same for the text of a file that is called `name`.
+    ///
+    /// # Errors
+    /// As [`Recipe::read`].
+    pub fn parse(text: &str, name: &Path, overrides: &[String]) -> Result<Recipe> {
+        Recipe::checked(Node::parse(text, name)?, overrides)
+    }
+
+    fn checked(mut document: Node, overrides: &[String]) -> Result<Recipe> {
+        for argument in overrides {
+            document.set(argument)?;
+        }
+        check(&document, &Recipe::schema())?;
+        let recipe: Recipe = serde_json::from_value(document.value())
+            .map_err(|err| Error::Recipe(format!("the recipe cannot be read: {err}")))?;
+        recipe.agree()?;
+        Ok(recipe)
+    }
+
+    /// The JSON schema of recipes, for editors.
+    pub fn schema() -> Value {
+        schemars::schema_for!(Recipe).to_value()
+    }
+
+    /// The recipe with every default filled in, as JSON.
+    ///
+    /// # Errors
+    /// A number in it is not finite.
+    pub fn resolved(&self) -> Result<Value> {
+        serde_json::to_value(self)
+            .map_err(|err| Error::Recipe(format!("the recipe cannot be written: {err}")))
+    }
+
+    /// The same as YAML.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn to_yaml(&self) -> Result<String> {
+        serde_saphyr::to_string(self)
+            .map_err(|err| Error::Recipe(format!("the recipe cannot be written: {err}")))
+    }
+}

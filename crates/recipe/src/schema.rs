@@ -1,0 +1,366 @@
+//! A recipe as it is written: every section typed, every key known.
+
+use data::loader::Partial;
+use data::world;
+use methods::{DiffusionForcingConfig, Dmd2Config, FinetuneConfig};
+use models::dit::duet::DuetConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strategies::StrategyConfig;
+use train::checkpoint::CheckpointConfig;
+use train::{Decay, EmaConfig, LoopConfig, LoraConfig, OptimizerConfig};
+
+/// Everything a run is made of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// The networks by role.
+    pub models: ModelsConfig,
+    /// How it is learnt.
+    pub method: MethodConfig,
+    /// What is generated given what.
+    pub strategy: StrategyConfig,
+    /// How noisy samples are.
+    #[serde(default)]
+    pub levels: LevelsConfig,
+    /// What is learnt from.
+    pub data: DataConfig,
+    /// How long and how the run goes.
+    #[serde(rename = "loop")]
+    pub run: LoopConfig,
+    /// When checkpoints are made and which stay.
+    #[serde(default)]
+    pub checkpoint: CheckpointConfig,
+    /// Who looks on.
+    #[serde(default)]
+    pub callbacks: CallbacksConfig,
+    /// What guidance pushes away from, for methods that need it.
+    #[serde(default)]
+    pub negative_prompt: Option<NegativePromptConfig>,
+}
+
+/// The networks by role.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelsConfig {
+    /// The network that is wanted in the end.
+    pub student: TrainedConfig,
+    /// A network that knows already, for methods that have one.
+    #[serde(default)]
+    pub teacher: Option<FrozenConfig>,
+    /// The network that follows what the student makes, for methods that have one.
+    #[serde(default)]
+    pub critic: Option<TrainedConfig>,
+}
+
+/// A network that learns. It comes from a folder or begins anew.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrainedConfig {
+    /// A diffusers folder or a hub id `org/name[@revision]`.
+    #[serde(default)]
+    pub from: Option<String>,
+    /// A network that has learnt nothing yet.
+    #[serde(default)]
+    pub new: Option<NewConfig>,
+    /// Always true for a role that learns.
+    #[serde(default = "yes")]
+    pub trainable: bool,
+    /// Which of its parameters learn.
+    #[serde(default)]
+    pub learns: LearnsConfig,
+    /// How they are updated.
+    #[serde(default)]
+    pub optimizer: OptimizerConfig,
+    /// How fast.
+    pub rate: RateConfig,
+    /// What is kept for the backward pass.
+    #[serde(default)]
+    pub recompute: RecomputeConfig,
+}
+
+/// A network that never learns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FrozenConfig {
+    /// A diffusers folder or a hub id `org/name[@revision]`.
+    pub from: String,
+    /// Always false for a role that is frozen.
+    #[serde(default)]
+    pub trainable: bool,
+}
+
+/// A network that begins anew, of a family that is small enough.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "family", rename_all = "lowercase")]
+pub enum NewConfig {
+    /// The shapes world's own.
+    Duet(DuetConfig),
+}
+
+/// Which parameters of a role learn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum LearnsConfig {
+    /// All of them.
+    #[default]
+    All,
+    /// Those whose names match one of the patterns.
+    Only {
+        /// Names of layers or parameters, with `*` for anything.
+        patterns: Vec<String>,
+    },
+    /// Low-rank adapters beside the network, which stays as it is.
+    Lora(LoraConfig),
+}
+
+/// The learning rate, counted in updates of its role.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RateConfig {
+    /// The highest.
+    pub peak: f64,
+    /// Updates until it is reached.
+    #[serde(default)]
+    pub warmup: u64,
+    /// How it goes on.
+    #[serde(default)]
+    pub decay: Decay,
+}
+
+/// What is kept of a forward pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum RecomputeConfig {
+    /// Everything: the quickest, and the most memory.
+    Never,
+    /// What goes into each block; every block runs twice.
+    #[default]
+    PerBlock,
+    /// As much as fits.
+    Within {
+        /// Memory for activations in GiB.
+        gibibytes: f64,
+    },
+}
+
+/// How it is learnt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "name", rename_all = "snake_case")]
+pub enum MethodConfig {
+    /// The student learns the data.
+    Finetune(FinetuneConfig),
+    /// The same with a noise level for each chunk of frames.
+    DiffusionForcing(DiffusionForcingConfig),
+    /// A student of few steps learns from a teacher.
+    Dmd2(Dmd2Config),
+}
+
+/// How noisy samples are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LevelsConfig {
+    /// The video.
+    pub video: SamplerConfig,
+    /// The sound, if it is generated; as the video if it is not said.
+    pub audio: Option<SamplerConfig>,
+    /// Whether the samples of a step share the density evenly between them.
+    pub stratified: bool,
+}
+
+/// A density of noise levels.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum SamplerConfig {
+    /// All levels alike.
+    Uniform {
+        /// The lowest.
+        #[serde(default)]
+        lowest: f64,
+        /// The highest.
+        #[serde(default = "one")]
+        highest: f64,
+        /// Moves all towards noise; 1 leaves them.
+        #[serde(default = "one")]
+        shift: f64,
+    },
+    /// The sigmoid of a normal number.
+    LogitNormal {
+        /// Above 0 towards noise.
+        #[serde(default)]
+        mean: f64,
+        /// How wide.
+        #[serde(default = "one")]
+        deviation: f64,
+        /// Moves all towards noise; 1 leaves them.
+        #[serde(default = "one")]
+        shift: f64,
+    },
+    /// LTX-2's, whose mean rises with the number of tokens.
+    ShiftedLogitNormal {
+        /// How wide.
+        #[serde(default = "one")]
+        deviation: f64,
+        /// The lowest level.
+        #[serde(default = "thousandth")]
+        floor: f64,
+        /// The share of levels that are drawn uniformly.
+        #[serde(default = "tenth")]
+        uniform: f64,
+    },
+    /// Stable Diffusion 3's, with heavy tails.
+    Mode {
+        /// Above 0 towards the middle.
+        scale: f64,
+        /// Moves all towards noise; 1 leaves them.
+        #[serde(default = "one")]
+        shift: f64,
+    },
+}
+
+/// What is learnt from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DataConfig {
+    /// Where samples come from.
+    pub source: SourceConfig,
+    /// Samples of a micro-batch.
+    #[serde(default = "one_sample")]
+    pub batch: usize,
+    /// The share of samples whose caption is dropped.
+    #[serde(default)]
+    pub caption_dropout: f64,
+    /// Samples at the end that are never learnt from, but looked at by validation.
+    #[serde(default)]
+    pub held_out: usize,
+    /// What becomes of a batch that is not full.
+    #[serde(default)]
+    pub partial: Partial,
+    /// Batches that are read ahead.
+    #[serde(default = "two_batches")]
+    pub prefetch: usize,
+}
+
+/// Where samples come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum SourceConfig {
+    /// A folder that `moviola preprocess` made.
+    Store(StoreConfig),
+    /// The shapes world, rendered as it goes.
+    Shapes(ShapesConfig),
+}
+
+/// A folder of samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StoreConfig {
+    /// The folder.
+    pub path: String,
+}
+
+/// Clips of the shapes world.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShapesConfig {
+    /// How many different clips.
+    pub clips: usize,
+    /// What they are drawn from.
+    pub seed: u64,
+    /// What the world looks like.
+    pub world: world::Options,
+    /// Captions that never occur.
+    pub withheld: Vec<String>,
+    /// The only colours that occur; all four if none is named.
+    pub colours: Vec<String>,
+    /// Whether each clip comes with the same clip in another colour, as `ref_latents`.
+    pub recoloured: bool,
+}
+
+/// Who looks on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallbacksConfig {
+    /// A running average of the student.
+    pub ema: Option<EmaConfig>,
+    /// Clips that are made along the way.
+    pub validation: Option<ValidationConfig>,
+}
+
+/// Clips that are made along the way, always from the same noise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ValidationConfig {
+    /// One after every so many steps, and before the first.
+    pub every: u64,
+    /// What to make; of the shapes world, its own prompts if none is given.
+    #[serde(default)]
+    pub prompts: Vec<String>,
+    /// Denoising steps; the model's own if not given.
+    #[serde(default)]
+    pub steps: Option<usize>,
+    /// Guidance; the model's own if not given.
+    #[serde(default)]
+    pub guidance: Option<f64>,
+    /// Frames, height and width in pixels; the model's own if not given.
+    #[serde(default)]
+    pub size: Option<[usize; 3]>,
+    /// The seed of the noise.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// What guidance pushes away from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NegativePromptConfig {
+    /// The text; empty is a text too.
+    #[serde(default)]
+    pub text: String,
+    /// Which of the folder's text encoders, from 0.
+    #[serde(default)]
+    pub encoder_index: usize,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn tenth() -> f64 {
+    0.1
+}
+
+fn thousandth() -> f64 {
+    1e-3
+}
+
+fn one_sample() -> usize {
+    1
+}
+
+fn two_batches() -> usize {
+    2
+}
+
+impl Default for SamplerConfig {
+    fn default() -> SamplerConfig {
+        SamplerConfig::LogitNormal { mean: 0.0, deviation: 1.0, shift: 1.0 }
+    }
+}
+
+impl Default for ShapesConfig {
+    fn default() -> ShapesConfig {
+        ShapesConfig {
+            clips: 4608,
+            seed: 0,
+            world: world::Options::default(),
+            withheld: Vec::new(),
+            colours: Vec::new(),
+            recoloured: false,
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! A look at the student along the way: the engine makes the same clips from the same noise, and losses
+//! on samples that are held out are taken at the same levels.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use data::Clip;
+use data::media::{ClipWriter, Frame, FrameRate};
+use data::world::{Judge, Scene};
+use diffusion::{NoiseLevels, Process};
+use engine::{CaptionStyle, Decoding, Frames, Pipeline, Request, Sizing};
+use nn::{Plain, Store};
+use strategies::Flexible;
+use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, STUDENT, Strategy, noise_for};
+
+use crate::error::Result;
+use crate::family::{Model, Origin};
+use crate::feed::{LoaderFeed, Source};
+use crate::merge::merge;
+use crate::schema::{NewConfig, Recipe, SourceConfig, ValidationConfig};
+
+/// Where held-out losses are taken.
+const LEVELS: [f32; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+
+/// Whoever keeps numbers: step, names and values.
+pub type Recorder = Box<dyn FnMut(u64, &[(&str, f64)]) -> train::Result<()>>;
+
+/// Looks at the student before the first step and after every so many.
+pub(crate) struct Validation {
+    pub(crate) every: u64,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) request: Request,
+    pub(crate) average: Option<Averaged>,
+    /// Where clips go.
+    pub(crate) folder: PathBuf,
+    /// How clips end: `gif`, `mp4`, `png`.
+    pub(crate) extension: &'static str,
+    /// Reads clips of the shapes world.
+    pub(crate) judge: Option<(Judge, Vec<Scene>)>,
+    pub(crate) held_out: Option<HeldOut>,
+    pub(crate) record: Recorder,
+}
+
+/// Samples that are never learnt from.
+pub(crate) struct HeldOut {
+    pub(crate) batch: Batch,
+    pub(crate) strategy: Flexible,
+    pub(crate) process: Process,
+    pub(crate) seed: u64,
+}
+
+/// What the recipe asks for, as a request.
+pub(crate) fn request(config: &ValidationConfig, prompts: Vec<String>) -> Request {
+    let [frames, height, width] = match config.size {
+        Some(size) => size.map(Some),
+        None => [None; 3],
+    };
+    Request {
+        prompts,
+        negative: String::new(),
+        steps: config.steps,
+        guidance: config.guidance,
+        second_guidance: None,
+        height,
+        width,
+        frames,
+        image: None,
+        last_image: None,
+        seed: config.seed,
+        count: 1,
+        max_tokens: None,
+        eta: None,
+        timesteps: None,
+        noise: None,
+        prompt_embeds: None,
+        clean_caption: CaptionStyle::Plain,
+        sizing: Sizing::Exact,
+        decoding: Decoding::Whole,
+    }
+}
+
+impl Validation {
+    fn look(&mut self, step: u64, method: &dyn Method) -> train::Result<()> {
+        let role = method.role(STUDENT)?;
+        let failed = |reason: String| Error::Callback { name: "validation".to_owned(), reason };
+        let live = role.store().clone();
+        let store = self.average.as_ref().map_or(live, |average| average.store(role));
+        let strength = role.adapters().map_or(1.0, |adapters| adapters.config().strength());
+        let store = merge(store, strength).map_err(|err| failed(err.to_string()))?;
+        let clips = self.clips(step, store).map_err(|err| failed(err.to_string()))?;
+        let mut numbers: Vec<(String, f64)> = Vec::new();
+        if let Some((judge, scenes)) = &self.judge {
+            let right =
+                clips.iter().zip(scenes).filter(|(clip, scene)| judge.read(clip).shows(scene));
+            let share = right.count() as f64 / scenes.len().max(1) as f64;
+            numbers.push(("validation/score".to_owned(), share));
+        }
+        if let Some(held_out) = &self.held_out {
+            let losses = held_out.losses(|inputs| role.predict(inputs, &mut Plain))?;
+            let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+            numbers.push(("held_out/loss".to_owned(), mean));
+            let each = LEVELS.iter().zip(&losses);
+            numbers.extend(each.map(|(level, loss)| (format!("held_out/loss/{level}"), *loss)));
+        }
+        let numbers: Vec<(&str, f64)> =
+            numbers.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        (self.record)(step, &numbers)
+    }
+
+    /// Makes and writes the clips.
+    fn clips(&mut self, step: u64, store: Store) -> Result<Vec<Clip>> {
+        self.pipeline.replace_transformer(store)?;
+        let folder = self.folder.join(format!("{step:08}"));
+        std::fs::create_dir_all(&folder)
+            .map_err(|err| crate::error::Error::file("make", &folder, err))?;
+        let rate =
+            FrameRate::from_number(self.pipeline.frame_rate()).map_err(engine::Error::from)?;
+        let mut kept = Kept { folder, extension: self.extension, rate, frames: Vec::new() };
+        self.pipeline.run(&self.request, &mut engine::Silent, &mut kept)?;
+        kept.write()
+    }
+}
+
+impl HeldOut {
+    /// The mean loss at each of the levels.
+    fn losses(
+        &self,
+        predict: impl Fn(&nn::Inputs) -> train::Result<nn::Prediction>,
+    ) -> train::Result<Vec<f64>> {
+        let samples = self.batch.samples;
+        let draws = Draws::new(self.seed, 0, 0, samples).below("held-out");
+        let scene = self.strategy.scene(&self.batch, &draws)?;
+        let noise = noise_for(&scene, &draws, "noise");
+        let at = |level: f32| {
+            let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level; samples]));
+            let inputs = self.strategy.inputs(&self.process, &scene, &levels, &noise);
+            let said = predict(&inputs.seen.inputs)?;
+            let losses = self.strategy.loss(&said, &inputs).total().into_data();
+            Ok(losses.iter::<f64>().sum::<f64>() / samples as f64)
+        };
+        LEVELS.into_iter().map(at).collect()
+    }
+}
+
+impl Callback for Validation {
+    fn name(&self) -> &str {
+        "validation"
+    }
+
+    fn on(&mut self, event: &Event<'_>, method: &dyn Method) -> train::Result<()> {
+        match event {
+            // A run that goes on has looked already where it stopped.
+            Event::Started { step: 0 } => self.look(0, method),
+            Event::Resting { step } if *step > 0 && step.is_multiple_of(self.every) => {
+                self.look(*step, method)
+            }
+            Event::Started { .. }
+            | Event::Resting { .. }
+            | Event::Updated { .. }
+            | Event::Stepped { .. }
+            | Event::Saved { .. }
+            | Event::Finished { .. } => Ok(()),
+        }
+    }
+}
+
+/// Frames of all clips.
+struct Kept {
+    folder: PathBuf,
+    extension: &'static str,
+    rate: FrameRate,
+    frames: Vec<Vec<Frame>>,
+}
+
+impl Frames for Kept {
+    fn begin(&mut self, samples: usize, _: usize) -> engine::Result<()> {
+        self.frames = vec![Vec::new(); samples];
+        Ok(())
+    }
+
+    fn frame(&mut self, sample: usize, frame: Frame) -> engine::Result<()> {
+        self.frames[sample].push(frame);
+        Ok(())
+    }
+}
+
+impl Kept {
+    /// Writes every clip and returns them.
+    fn write(self) -> Result<Vec<Clip>> {
+        let mut clips = Vec::new();
+        for (index, frames) in self.frames.iter().enumerate() {
+            let path = self.folder.join(format!("{index:03}.{}", self.extension));
+            let fault =
+                |err: data::media::Error| crate::error::Error::from(engine::Error::from(err));
+            let mut writer = ClipWriter::create(&path, self.rate).map_err(fault)?;
+            for frame in frames {
+                writer.push(frame).map_err(fault)?;
+            }
+            writer.finish().map_err(fault)?;
+            let (height, width) = frames.first().map_or((0, 0), Frame::size);
+            let pixels = frames.iter().flat_map(|frame| frame.values().to_vec()).collect();
+            clips.push(Clip::new([frames.len(), height, width], pixels)?);
+        }
+        Ok(clips)
+    }
+}
+
+/// What validation needs of a student before it begins to learn.
+pub(crate) struct LookedAt {
+    every: u64,
+    pipeline: Pipeline,
+    request: Request,
+    extension: &'static str,
+    judge: Option<(Judge, Vec<Scene>)>,
+    held_out: Option<Batch>,
+}
+
+impl Recipe {
+    /// Opens the engine for the student, if the recipe asks for validation.
+    ///
+    /// # Errors
+    /// The student's folder is not one that the engine can use, or a prompt is missing.
+    pub(crate) fn looked_at(
+        &self,
+        student: &Model,
+        source: &Source,
+        device: &Device,
+    ) -> Result<Option<LookedAt>> {
+        let Some(config) = &self.callbacks.validation else { return Ok(None) };
+        let refuse = |reason: &str| Err(crate::error::Error::Recipe(reason.to_owned()));
+        if config.every == 0 {
+            return refuse("callbacks.validation.every is 0; give a number of steps");
+        }
+        let known = Scene::of(&data::world::Colour::KNOWN);
+        let (prompts, judge) = match &self.data.source {
+            SourceConfig::Shapes(shapes) => {
+                let prompts = match config.prompts.is_empty() {
+                    true => Scene::all().iter().map(Scene::to_string).collect(),
+                    false => config.prompts.clone(),
+                };
+                let scene = |prompt: &String| {
+                    known.iter().find(|scene| scene.to_string() == *prompt).copied()
+                };
+                let scenes: Option<Vec<Scene>> = prompts.iter().map(scene).collect();
+                (prompts, scenes.map(|scenes| (Judge::new(&shapes.world), scenes)))
+            }
+            SourceConfig::Store(_) => (config.prompts.clone(), None),
+        };
+        if prompts.is_empty() {
+            return refuse("callbacks.validation.prompts is empty; say what to make");
+        }
+        let pipeline = match &student.origin {
+            Origin::New(NewConfig::Duet(config)) => {
+                Pipeline::duet(config.clone(), student.store.clone(), device)?
+            }
+            Origin::Folder(path) => Pipeline::open(path, &setup(device))?,
+        };
+        let extension = match student.family {
+            "pixart" => "png",
+            "duet" => "gif",
+            _ => "mp4",
+        };
+        let held_out = match source.held_out.count() {
+            0 => None,
+            _ => {
+                let samples = std::sync::Arc::clone(&source.held_out);
+                let source = Source { samples, ..source.clone() };
+                Some(LoaderFeed::whole(source, device.clone())?)
+            }
+        };
+        let request = request(config, prompts);
+        let every = config.every;
+        Ok(Some(LookedAt { every, pipeline, request, extension, judge, held_out }))
+    }
+}
+
+impl LookedAt {
+    /// The callback of a run.
+    pub(crate) fn validation(
+        self,
+        (strategy, process, seed): (Flexible, Process, u64),
+        (folder, average): (&Path, Option<Averaged>),
+        record: Recorder,
+    ) -> Validation {
+        let LookedAt { every, pipeline, request, extension, judge, held_out } = self;
+        let held_out = held_out.map(|batch| HeldOut { batch, strategy, process, seed });
+        let folder = folder.join("validation");
+        Validation { every, pipeline, request, average, folder, extension, judge, held_out, record }
+    }
+}
+
+/// How an engine is opened for looking: one component at a time, beside the training.
+pub(crate) fn setup(device: &Device) -> engine::Setup {
+    engine::Setup {
+        precision: nn::Precision::Stored,
+        residency: engine::Residency::OneAtATime,
+        device: device.clone(),
+        loras: Vec::new(),
+        second_loras: Vec::new(),
+    }
+}

@@ -1,0 +1,259 @@
+//! Every recipe of the tree is built and takes a step, and what cannot be built is refused.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use data::store::{Bucket, Fingerprint, LATENTS, Origin, REF_LATENTS, Sample, TEXT, Writer};
+use diffusion::Draw;
+use nn::Context;
+use recipe::{Dialect, FREE, Recipe, Run, Site, Student, Texts, Which};
+use train::STUDENT;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn folder(name: &str) -> String {
+    root().join("goldens").join(name).display().to_string()
+}
+
+/// Random samples for a family: channels and size of latents, width of the text.
+fn dataset(path: &Path, channels: usize, [f, h, w]: [usize; 3], width: usize, reference: bool) {
+    let encoders = Fingerprint::new([("video", "test".to_owned())]);
+    let mut writer = Writer::open(path, &encoders, 1 << 20).unwrap();
+    for index in 0..5usize {
+        let draw = Draw::new(7).sample(index as u64);
+        let latents = |name: &str| {
+            let values = draw.stream(name).normal(0..channels * f * h * w);
+            TensorData::new(values, [channels, f, h, w])
+        };
+        let words = 2 + index % 3;
+        let text = TensorData::new(draw.stream("text").normal(0..words * width), [words, width]);
+        let mut tensors =
+            BTreeMap::from([(LATENTS.to_owned(), latents("clip")), (TEXT.to_owned(), text)]);
+        if reference {
+            tensors.insert(REF_LATENTS.to_owned(), latents("reference"));
+        }
+        let bucket = Bucket { frames: 4 * f - 3, height: 8 * h, width: 8 * w };
+        let (id, caption) = (format!("clip {index}"), "a caption".to_owned());
+        let origin = Origin { id, source_hash: index.to_string(), caption, fps: 16.0, bucket };
+        writer.push(Sample { origin, tensors }).unwrap();
+    }
+    writer.flush().unwrap();
+}
+
+fn texts(width: usize) -> Texts {
+    let device = Device::flex();
+    let null = TensorData::new(vec![0.5f32; width], [1, width]);
+    let negative = Tensor::<3>::ones([1, 2, width], &device);
+    Texts {
+        negative: Some(Context::text(negative, None)),
+        null: BTreeMap::from([(TEXT.to_owned(), null)]),
+    }
+}
+
+fn read(name: &str, overrides: &[String]) -> Recipe {
+    Recipe::read(&root().join("recipes").join(name), overrides).unwrap()
+}
+
+fn build(recipe: &Recipe, run: Option<&Path>, width: usize) -> recipe::Result<Run> {
+    let (device, texts, callbacks) = (Device::flex(), texts(width), Vec::new());
+    let record = Box::new(|_: u64, _: &[(&str, f64)]| Ok(()));
+    recipe.build(Site { folder: run, device, texts, callbacks, record })
+}
+
+/// Overrides that make a recipe small: its models are tiny folders, its data random.
+fn small(model: &str, data: &Path, roles: &[&str]) -> Vec<String> {
+    let mut all = vec![
+        format!("data.source.path={}", data.display()),
+        "loop.steps=2".to_owned(),
+        "loop.accumulation=1".to_owned(),
+        "callbacks.validation={every: 1, prompts: [a cat], steps: 1, size: [1, 32, 32]}".to_owned(),
+    ];
+    all.extend(roles.iter().map(|role| format!("models.{role}.from={}", folder(model))));
+    all.extend(
+        roles
+            .iter()
+            .filter(|role| **role != "teacher")
+            .map(|role| format!("models.{role}.rate.warmup=0")),
+    );
+    all
+}
+
+/// Channels of latents and width of the text of the tiny Wan folder.
+const WAN: (usize, usize) = (4, 8);
+
+#[test]
+fn every_recipe_takes_steps() {
+    let temporary = tempfile::tempdir().unwrap();
+    let data = temporary.path().join("data");
+    dataset(&data, WAN.0, [2, 4, 6], WAN.1, true);
+    let all: [(&str, &[&str]); 4] = [
+        ("wan-full.yaml", &[STUDENT]),
+        ("wan-lora.yaml", &[STUDENT]),
+        ("ic-lora.yaml", &[STUDENT]),
+        ("dmd2.yaml", &[STUDENT, "teacher", "critic"]),
+    ];
+    for (name, roles) in all {
+        let recipe = read(name, &small("wan-tiny", &data, roles));
+        let run = temporary.path().join(name);
+        let mut trainer = build(&recipe, Some(&run), WAN.1).unwrap().trainer;
+        assert_eq!(trainer.run().unwrap(), 2, "{name}");
+        assert!(trainer.method().role(STUDENT).unwrap().skipped() == 0, "{name}");
+    }
+}
+
+#[test]
+fn pixart_is_trained_too() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (data, width) = (temporary.path().join("data"), 20);
+    dataset(&data, 4, [1, 6, 8], width, false);
+    for model in ["pixart-tiny", "pixart-tiny-conditions"] {
+        let recipe = read("wan-full.yaml", &small(model, &data, &[STUDENT]));
+        let mut trainer = build(&recipe, None, width).unwrap().trainer;
+        assert_eq!(trainer.run().unwrap(), 2);
+        assert_eq!(trainer.method().role(STUDENT).unwrap().updates(), 2);
+    }
+}
+
+/// The quickstart in small: it learns, is stopped, goes on, and its model is used by the engine.
+#[test]
+fn a_run_goes_on_and_is_exported() {
+    let temporary = tempfile::tempdir().unwrap();
+    let sizes = "models.student.new={family: duet, video_channels: 384, text_width: 64, heads: 2, \
+                 head_width: 8, depth: 2}";
+    let overrides = [sizes, "loop.steps=3", "data.batch=2", "models.student.rate.warmup=1"];
+    let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
+    let recipe = read("quickstart.yaml", &overrides);
+    let run = temporary.path().join("run");
+    let stop = Arc::new(AtomicBool::new(true));
+    let trainer = build(&recipe, Some(&run), 64).unwrap().trainer;
+    assert_eq!(trainer.stopping_at(stop).run().unwrap(), 0);
+    let mut trainer = build(&recipe, Some(&run), 64).unwrap().trainer;
+    assert!(trainer.resume(&FREE, &Device::flex()).unwrap().is_none());
+    assert_eq!(trainer.run().unwrap(), 3);
+
+    let other = read("quickstart.yaml", &[&overrides[..], &["loop.seed=9".to_owned()]].concat());
+    let mut trainer = build(&other, Some(&run), 64).unwrap().trainer;
+    let message = trainer.resume(&FREE, &Device::flex()).unwrap_err().to_string();
+    assert!(message.contains("these keys differ: loop.seed"), "{message}");
+
+    let student = Student::open(&run, Which::Average, &Device::flex()).unwrap();
+    assert_eq!(student.step, 3);
+    let model = temporary.path().join("model");
+    student.write_folder(&model).unwrap();
+    assert!(student.write_folder(&model).is_err(), "nothing is overwritten");
+    assert!(student.write_lora(&temporary.path().join("x.safetensors"), Dialect::ComfyUi).is_err());
+    let setup = engine::Setup {
+        precision: nn::Precision::Stored,
+        residency: engine::Residency::Kept,
+        device: Device::flex(),
+        loras: Vec::new(),
+        second_loras: Vec::new(),
+    };
+    engine::Pipeline::open(&model, &setup).unwrap();
+    // A model that was exported can be trained on.
+    let further = format!("models.student={{from: {}, rate: {{peak: 1.0e-3}}}}", model.display());
+    let recipe = read("quickstart.yaml", &[further, "loop.steps=1".to_owned()]);
+    assert_eq!(build(&recipe, None, 64).unwrap().trainer.run().unwrap(), 1);
+}
+
+/// What is refused before any work, with what it says.
+#[test]
+fn what_cannot_be_built_is_refused() {
+    let temporary = tempfile::tempdir().unwrap();
+    let data = temporary.path().join("data");
+    dataset(&data, WAN.0, [2, 4, 6], WAN.1, false);
+    let empty = temporary.path().join("empty");
+    let encoders = Fingerprint::new([("video", "test".to_owned())]);
+    drop(Writer::open(&empty, &encoders, 1 << 20).unwrap());
+    let refused = |name: &str, data: &Path, more: &[&str]| {
+        let mut overrides = small("wan-tiny", data, &[STUDENT]);
+        overrides.extend(more.iter().map(|text| (*text).to_owned()));
+        let recipe = read(name, &overrides);
+        build(&recipe, None, WAN.1).err().expect("it should be refused").to_string()
+    };
+    let cases = [
+        (
+            refused("ic-lora.yaml", &data, &[]),
+            "the strategy `video_to_video` needs the source `ref_latents`",
+        ),
+        (refused("wan-full.yaml", &empty, &[]), "the dataset is empty"),
+        (refused("wan-full.yaml", &temporary.path().join("none"), &[]), "none"),
+        (
+            refused("wan-lora.yaml", &data, &["models.student.learns.targets=[to_qq]"]),
+            "`to_qq` matches no layer of the model; the nearest is `to_q`",
+        ),
+        (
+            refused("wan-full.yaml", &data, &["models.student.from=no/such/folder"]),
+            "no/such/folder",
+        ),
+        (
+            refused(
+                "wan-full.yaml",
+                &data,
+                &[&format!("models.student.from={}", folder("wan-tiny-experts"))],
+            ),
+            "two experts",
+        ),
+        (
+            refused(
+                "quickstart.yaml",
+                &data,
+                &[
+                    "models.student={new: {family: duet, video_channels: 384, text_width: 64}, rate: {peak: 1}}",
+                    "data.source={kind: shapes, withheld: [a red cube]}",
+                ],
+            ),
+            "which is no caption of this world",
+        ),
+    ];
+    for (message, expected) in cases {
+        assert!(message.contains(expected), "{message}");
+        assert!(!message.ends_with('.'), "{message}");
+    }
+}
+
+/// A LoRA that was trained reloads in the engine, in both dialects, and means the same.
+#[test]
+fn a_lora_is_exported_in_two_dialects() {
+    let temporary = tempfile::tempdir().unwrap();
+    let data = temporary.path().join("data");
+    dataset(&data, WAN.0, [2, 4, 6], WAN.1, false);
+    let run = temporary.path().join("run");
+    let recipe = read("wan-lora.yaml", &small("wan-tiny", &data, &[STUDENT]));
+    build(&recipe, Some(&run), WAN.1).unwrap().trainer.run().unwrap();
+    let student = Student::open(&run, Which::Live, &Device::flex()).unwrap();
+    assert!(Student::open(&run, Which::Average, &Device::flex()).is_err());
+    let mut stores = Vec::new();
+    for (dialect, name) in [(Dialect::Diffusers, "a"), (Dialect::ComfyUi, "b")] {
+        let path = temporary.path().join(format!("{name}.safetensors"));
+        student.write_lora(&path, dialect).unwrap();
+        let weights =
+            [root().join("goldens/wan-tiny/transformer/diffusion_pytorch_model.safetensors")];
+        let mut store = nn::Store::open(&weights, nn::Precision::Stored, &Device::flex()).unwrap();
+        let source = engine::lora::LoraSource { path, scale: 1.0 };
+        let naming = engine::lora::Naming::Wan;
+        let merge = nn::Merge::Into;
+        engine::lora::load(&[source], &mut store, naming, merge, &Device::flex()).unwrap();
+        stores.push(store);
+    }
+    let merged = student.store().unwrap();
+    let mut changed = 0;
+    for (name, parameter) in merged.iter() {
+        let values = parameter.values.to_data();
+        for store in &stores {
+            let own = store.get(name).unwrap().values.to_data();
+            own.assert_approx_eq::<f32>(&values, burn::tensor::Tolerance::absolute(1e-6));
+        }
+        changed += usize::from(name.contains("to_q.weight"));
+    }
+    assert!(changed > 0);
+    let single = temporary.path().join("whole.safetensors");
+    student.write_file(&single).unwrap();
+    let read = nn::Store::open(&[single], nn::Precision::Stored, &Device::flex()).unwrap();
+    assert_eq!(read.iter().count(), merged.iter().count());
+}

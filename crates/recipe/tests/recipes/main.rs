@@ -1,0 +1,6 @@
+//! Recipes: read, refused, built, run and exported.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod building;
+mod reading;
