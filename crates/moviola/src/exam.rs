@@ -89,7 +89,10 @@ impl TaskName {
 /// # Errors
 /// The folder is no model of the shapes world, or the user interrupted.
 pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
-    threads::start(arguments.threads)?;
+    threads::within(arguments.threads, || examine(arguments, clock))
+}
+
+fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
     let device = Device::flex();
     let model = Model::open(&arguments.model, &device)?;
     let task = arguments.task.task();

@@ -11,6 +11,7 @@ use nn::Precision;
 
 use crate::bars::Bars;
 use crate::clock::Clock;
+use crate::failure::Outcome;
 use crate::output::{self, Output};
 use crate::{device, signals, threads};
 
@@ -145,7 +146,11 @@ enum Dtype {
 ///
 /// # Errors
 /// Something is wrong with the request, the model or the output; nothing was written then.
-pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
+    threads::within(arguments.threads, || Ok(make(arguments, clock)?))
+}
+
+fn make(arguments: &Arguments, clock: &Clock) -> Result<()> {
     let device = device::parse(&arguments.device)?;
     let request = arguments.request()?;
     Format::of(&arguments.output)?;
@@ -153,8 +158,6 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Result<()> {
         output::writable(path)?;
     }
     output::writable_beside(&arguments.output)?;
-    threads::start(arguments.threads)?;
-
     let precision = match arguments.dtype {
         Dtype::F32 => Precision::Stored,
         Dtype::Bf16 => Precision::Bf16,

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     let clock = Clock::new(Instant::now());
     kernels::keep_freed_pages();
     let result = match Arguments::parse().command {
-        Command::Generate(arguments) => generate::run(&arguments, &clock).map_err(Into::into),
+        Command::Generate(arguments) => generate::run(&arguments, &clock),
         Command::Quickstart(arguments) => quickstart::run(&arguments, &clock),
         Command::Train(arguments) => train::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),

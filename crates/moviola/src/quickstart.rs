@@ -53,10 +53,17 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
         None => Recipe::parse(RECIPE, Path::new("recipes/quickstart.yaml"), &arguments.set)?,
     };
     let shapes = shapes(&recipe)?;
-    threads::start(arguments.threads)?;
+    threads::within(arguments.threads, || show(arguments, (&recipe, shapes), clock))
+}
+
+fn show(
+    arguments: &Arguments,
+    (recipe, shapes): (&Recipe, &ShapesConfig),
+    clock: &Clock,
+) -> Outcome {
     let stop = signals::watch()?;
     let (device, folder) = (Device::flex(), &arguments.run);
-    let learnt = learn(&recipe, folder, &stop, &device)?;
+    let learnt = learn(recipe, folder, &stop, &device)?;
     let model = folder.join("model");
     if !model.exists() {
         let which = if recipe.callbacks.ema.is_some() { Which::Average } else { Which::Live };
@@ -67,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
         exam::sit(&Model::open(&model, &device)?, (Task::Text, shapes), &SAMPLING, &mut bars)?;
     bars.finish();
     let score = Score::new(&answers, &shapes.withheld);
-    write_summary(folder, &recipe, (&score, &answers), (&learnt, clock))?;
+    write_summary(folder, recipe, (&score, &answers), (&learnt, clock))?;
     crate::say(format_args!(
         "model    {}\nsummary  {}\n{}\n",
         model.display(),

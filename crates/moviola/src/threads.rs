@@ -1,25 +1,32 @@
 //! The pool of threads that all computation shares.
 
-use engine::{Error, Result};
+use crate::failure::{Failure, Outcome};
 
 /// More threads than any machine has cores.
 const MOST: usize = 4096;
 
-/// Starts the pool: so many threads, or one per core.
+/// Runs `work` on a pool of so many threads, or one per core.
+///
+/// The work itself runs on one of them: whoever waits for a part of a computation then does another
+/// part meanwhile, where a thread outside the pool would be put to sleep and woken each time.
 ///
 /// # Errors
-/// A number that cannot be, or the system refuses.
-pub(crate) fn start(asked: Option<usize>) -> Result<()> {
+/// A number that cannot be, the system refuses, or the work fails.
+pub(crate) fn within<T: Send>(
+    asked: Option<usize>,
+    work: impl FnOnce() -> Outcome<T> + Send,
+) -> Outcome<T> {
     let threads = match asked {
         Some(threads) if !(1..=MOST).contains(&threads) => {
             let reason = format!("--threads is {threads}; choose 1 to {MOST}");
-            return Err(Error::Request(reason));
+            return Err(Failure::Refused(reason));
         }
         Some(threads) => threads,
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
-        .build_global()
-        .map_err(|err| Error::Request(format!("cannot start {threads} threads: {err}")))
+        .build()
+        .map_err(|err| Failure::Refused(format!("cannot start {threads} threads: {err}")))?
+        .install(work)
 }

@@ -53,10 +53,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let path = arguments.recipe.as_ref().expect("the arguments require it");
     let recipe = Recipe::read(path, &arguments.set)?;
     let device = device::parse(&arguments.device)?;
-    threads::start(arguments.threads)?;
-    if arguments.dry_run {
-        return dry_run(&recipe, &device);
-    }
+    threads::within(arguments.threads, || match arguments.dry_run {
+        true => dry_run(&recipe, &device),
+        false => learn(arguments, &recipe, device),
+    })
+}
+
+fn learn(arguments: &Arguments, recipe: &Recipe, device: burn::tensor::Device) -> Outcome {
     let folder = arguments.run.as_ref().expect("the arguments require it");
     let watch = Watch::new(recipe.run.steps);
     let texts = Texts::default();

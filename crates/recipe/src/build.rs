@@ -180,7 +180,10 @@ impl Recipe {
                 let critic =
                     self.trained("critic", self.model("critic", critic, device)?, critic)?;
                 let roles = Dmd2Roles { student, teacher, critic };
-                let negative = texts.negative.clone();
+                let negative = match &self.data.source {
+                    SourceConfig::Shapes(shapes) => Some(shapes.no_caption(device)?),
+                    SourceConfig::Store(_) => texts.negative.clone(),
+                };
                 Box::new(Dmd2::new(roles, strategy, process, config.clone(), negative)?)
             }
         })
@@ -304,6 +307,11 @@ impl ShapesConfig {
         }
         let seen = |scene: &Scene| !self.withheld.contains(&scene.to_string());
         Ok(all.into_iter().filter(seen).collect())
+    }
+
+    /// What stands for no caption at all, `[1, L, D]`.
+    fn no_caption(&self, device: &Device) -> Result<Context> {
+        Ok(Context::text(self.rendered()?.words.null(device).unsqueeze(), None))
     }
 
     /// The world's clips as samples.

@@ -263,11 +263,14 @@ impl Trained {
     /// One update by the gradients, each multiplied by `scale`, which are then gone.
     pub(crate) fn update(&mut self, scale: f64) {
         let rate = self.rate();
+        let mut work = BTreeMap::new();
         for (name, gradient) in std::mem::take(&mut self.gradients) {
             let parameter = self.store.remove(&name).expect("a gradient belongs to a parameter");
-            let values =
-                self.optimizer.step(&name, parameter.values, &gradient, Update { rate, scale });
-            self.store.insert(name, Parameter { values, shape: parameter.shape });
+            work.insert(name, (parameter.values, gradient));
+        }
+        for (name, values) in self.optimizer.step(work, Update { rate, scale }) {
+            let shape = self.learning[&name].clone();
+            self.store.insert(name, Parameter { values, shape });
         }
         self.updates += 1;
     }

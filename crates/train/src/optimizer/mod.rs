@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use burn::tensor::Tensor;
 use kernels::{AdamStep, Moments, adamw, blend};
 use nn::Parameter;
+use rayon::prelude::*;
 
 pub use config::{AdamWConfig, LrMatch, MuonConfig, OptimizerConfig, SgdConfig};
 
@@ -88,17 +89,26 @@ impl Optimizer {
         &self.config
     }
 
-    /// The parameter after one update by its gradient.
+    /// Parameters after one update by their gradients, `(parameter, gradient)` by name. Each is a
+    /// task of its own: small ones would not keep several threads busy.
     pub(crate) fn step(
         &mut self,
-        name: &str,
-        parameter: Tensor<1>,
-        gradient: &Tensor<1>,
+        mut work: BTreeMap<String, (Tensor<1>, Tensor<1>)>,
         update: Update,
-    ) -> Tensor<1> {
-        let slot = self.slots.get_mut(name).expect("every trained parameter has its state");
-        slot.count += 1;
-        slot.kind.step(&slot.shape, slot.count, parameter, gradient, update)
+    ) -> Vec<(String, Tensor<1>)> {
+        let due = self.slots.iter_mut().filter_map(|(name, slot)| {
+            let (parameter, gradient) = work.remove(name)?;
+            Some((name, slot, parameter, gradient))
+        });
+        let due: Vec<_> = due.collect();
+        assert!(work.is_empty(), "every trained parameter has its state");
+        due.into_par_iter()
+            .map(|(name, slot, parameter, gradient)| {
+                slot.count += 1;
+                let after = slot.kind.step(&slot.shape, slot.count, parameter, &gradient, update);
+                (name.clone(), after)
+            })
+            .collect()
     }
 
     /// Everything it remembers.
