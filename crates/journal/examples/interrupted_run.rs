@@ -64,8 +64,10 @@ fn tell(mut journal: Journal, from: u64, to: u64) -> Result<()> {
 fn report(step: u64, is_lost: bool) -> StepReport {
     // Noise from the step's bits, so that the run is the same whenever it is written.
     let noise = |salt: u64| {
-        let mixed = (step * 31 + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-        (mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40) as f64 / (1u64 << 24) as f64 - 0.5
+        let mut mixed = (step * 31 + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed >> 40) as f64 / (1u64 << 24) as f64 - 0.5
     };
     let wrong = if is_lost && step > SAVED { 100.0 } else { 0.0 };
     let fall = |end: f64| (-(step as f64) / 160.0).exp() * 1.1 + end;

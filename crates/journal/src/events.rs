@@ -32,8 +32,8 @@ impl EventFile {
         let file = file.map_err(|source| Error::file("write", &path, source))?;
         let mut events = EventFile { path, file };
         let first = if step == 0 { 0 } else { step + 1 };
-        events.append(&Event::version())?;
-        events.append(&Event::start(first))?;
+        events.append(&version(now()))?;
+        events.append(&start(now(), first))?;
         Ok(events)
     }
 
@@ -43,7 +43,7 @@ impl EventFile {
         step: u64,
         scalars: impl IntoIterator<Item = (String, f64)>,
     ) -> Result<()> {
-        self.append(&Event::scalars(step, scalars))
+        self.append(&summary(now(), step, scalars))
     }
 
     pub(crate) fn sync(&self) -> Result<()> {
@@ -76,33 +76,31 @@ fn now() -> f64 {
     since.map(|since| since.as_secs_f64()).unwrap_or_default()
 }
 
-/// The messages that we send.
-struct Event;
+/// The first event of every file.
+fn version(time: f64) -> Message {
+    event(time, 0).bytes(3, VERSION)
+}
 
-impl Event {
-    /// The first of every file.
-    fn version() -> Message {
-        Event::at(0).bytes(3, VERSION)
-    }
+/// What was told of this step and later ones is void.
+fn start(time: f64, step: u64) -> Message {
+    let session = Message::default().varint(1, 1);
+    event(time, step).bytes(7, &session.0)
+}
 
-    /// What was told of this step and later ones is void.
-    fn start(step: u64) -> Message {
-        let session = Message::default().varint(1, 1);
-        Event::at(step).bytes(7, &session.0)
-    }
+/// Numbers of one step.
+fn summary(time: f64, step: u64, scalars: impl IntoIterator<Item = (String, f64)>) -> Message {
+    let value = |(tag, value): (String, f64)| {
+        Message::default().bytes(1, tag.as_bytes()).float(2, value as f32)
+    };
+    let add = |all: Message, scalar| all.bytes(1, &value(scalar).0);
+    let all = scalars.into_iter().fold(Message::default(), add);
+    event(time, step).bytes(5, &all.0)
+}
 
-    fn scalars(step: u64, scalars: impl IntoIterator<Item = (String, f64)>) -> Message {
-        let value = |(tag, value): (String, f64)| {
-            Message::default().bytes(1, tag.as_bytes()).float(2, value as f32)
-        };
-        let add = |summary: Message, scalar| summary.bytes(1, &value(scalar).0);
-        let summary = scalars.into_iter().fold(Message::default(), add);
-        Event::at(step).bytes(5, &summary.0)
-    }
-
-    fn at(step: u64) -> Message {
-        Message::default().double(1, now()).varint(2, step)
-    }
+/// What every event begins with; zero is left out, as protocol buffers do.
+fn event(time: f64, step: u64) -> Message {
+    let begun = Message::default().double(1, time);
+    if step == 0 { begun } else { begun.varint(2, step) }
 }
 
 /// A protocol buffer, field by field.
@@ -157,4 +155,40 @@ fn framed(record: &[u8]) -> Vec<u8> {
 /// The checksum of a record that may hold checksums itself.
 fn masked_checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(event: &Message, hex: &str) {
+        let written: String = framed(&event.0).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(written, hex);
+    }
+
+    /// The bytes are those of TensorBoard 2.21.0: its own messages through its own RecordWriter.
+    #[test]
+    fn events_are_those_of_tensorboard_to_the_byte() {
+        let scalars = [("loss/video".to_owned(), 0.25), ("é".to_owned(), -1e-3)];
+        check(
+            &summary(1.5, 300, scalars),
+            "2c00000000000000f4aecc4509000000000000f83f10ac022a1e0a110a0a6c6f73732f766964656f15\
+             0000803e0a090a02c3a9156f1283ba42013c7a",
+        );
+        check(&start(1.5, 401), "100000000000000095fbfe1809000000000000f83f1091033a020801a5bbac9f");
+        check(
+            &version(1.5),
+            "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c",
+        );
+        let plain = Message(b"123456789".to_vec());
+        check(&plain, "090000000000000037f97139313233343536373839e5b08ac7");
+    }
+
+    #[test]
+    fn a_length_of_several_bytes_is_framed_as_tensorboard_does() {
+        let framed = framed(&summary(1.5, 7, [("a".repeat(150), 2.0)]).0);
+        assert_eq!(framed.len(), 191);
+        assert_eq!(framed[..12], [0xaf, 0, 0, 0, 0, 0, 0, 0, 0x6e, 0x05, 0xd5, 0x23]);
+        assert_eq!(framed[187..], [0xc5, 0x67, 0x74, 0x22]);
+    }
 }

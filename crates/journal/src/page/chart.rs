@@ -72,7 +72,10 @@ impl Chart {
         body.push_str("<ul class=\"legend\">");
         for curve in drawn {
             let last = curve.course().last().map_or("–".to_owned(), |point| number(point.1));
-            let (class, name) = (&curve.class, escaped(curve.name.as_str()));
+            // A curve alone is named by the title.
+            let is_named = drawn.len() > 1 || self.title != curve.name;
+            let name = if is_named { escaped(curve.name.as_str()) } else { "last".into() };
+            let class = &curve.class;
             let _ = write!(body, "<li><i class=\"{class}\"></i>{name} <b>{last}</b></li>");
         }
         body.push_str("</ul>\n");
@@ -148,6 +151,8 @@ impl Frame {
                 bottom + 16.0
             );
         }
+        let (x, y) = (LEFT - 14.0, bottom + 16.0);
+        let _ = writeln!(body, "<text class=\"end\" x=\"{x}\" y=\"{y}\">step</text>");
         if self.values.is_logarithmic {
             let _ = writeln!(body, "<text x=\"{}\" y=\"{}\">log</text>", LEFT + 4.0, TOP + 6.0);
         }

@@ -26,20 +26,42 @@ impl Series {
     }
 }
 
-/// The course of many points: a running mean over about a twenty-fifth of them, without the lean
-/// towards zero that it would begin with. None if the points are few enough to speak for themselves.
+/// The course of many points that jump about: the mean of the neighbours on both sides, the nearer the
+/// weightier, so that it neither lags behind nor leans towards the ends. None if the points are few
+/// or smooth enough to speak for themselves.
 pub(super) fn smoothed(points: &[Point]) -> Option<Vec<Point>> {
-    if points.len() < ROUGH {
+    if points.len() < ROUGH || is_smooth(points) {
         return None;
     }
-    let keep = 1.0 - 25.0 / points.len().max(50) as f64;
-    let (mut mean, mut weight) = (0.0, 0.0);
-    let follow = |(step, value): &Point| {
-        mean = keep * mean + (1.0 - keep) * value;
-        weight = keep * weight + (1.0 - keep);
-        (*step, mean / weight)
+    // About a fiftieth of the points counts on either side.
+    let keep = 1.0 - 1.0 / (points.len() as f64 / 50.0).max(2.0);
+    let before = running(points.iter(), keep);
+    let after = running(points.iter().rev(), keep);
+    let sides = before.iter().zip(after.iter().rev());
+    let course = points.iter().zip(sides).map(|((step, value), (before, after))| {
+        // Both sides hold the point itself.
+        let (sum, weight) = (before.0 + after.0 - value, before.1 + after.1 - 1.0);
+        (*step, sum / weight)
+    });
+    Some(course.collect())
+}
+
+/// At every point, the sum of the values so far and of their weights, which fade.
+fn running<'a>(points: impl Iterator<Item = &'a Point>, keep: f64) -> Vec<(f64, f64)> {
+    let fade = |held: &mut (f64, f64), (_, value): &Point| {
+        *held = (keep * held.0 + value, keep * held.1 + 1.0);
+        Some(*held)
     };
-    Some(points.iter().map(follow).collect())
+    points.scan((0.0, 0.0), fade).collect()
+}
+
+/// A curve without noise goes up and down a few times at most.
+fn is_smooth(points: &[Point]) -> bool {
+    let (low, high) = points
+        .iter()
+        .fold((f64::MAX, f64::MIN), |(low, high), (_, value)| (value.min(low), value.max(high)));
+    let way: f64 = points.windows(2).map(|pair| (pair[1].1 - pair[0].1).abs()).sum();
+    way <= 4.0 * (high - low)
 }
 
 /// At most about `limit` of the points. Of neighbours the lowest and the highest stay, so that the
@@ -81,12 +103,27 @@ mod tests {
     }
 
     #[test]
-    fn smoothing_has_no_lean_and_halves_the_noise() {
+    fn smoothing_follows_the_middle_without_a_lag() {
+        let ramp = |slope: f64| -> Vec<Point> {
+            wave(1000).iter().map(|(step, value)| (*step, value + slope * step)).collect()
+        };
+        for slope in [0.0, 0.05] {
+            let smooth = smoothed(&ramp(slope)).unwrap();
+            assert_eq!(smooth.len(), 1000);
+            let middle = &smooth[200..800];
+            assert!(middle.iter().all(|(step, value)| (value - 5.0 - slope * step).abs() < 0.05));
+        }
+        let ends = smoothed(&ramp(0.0)).unwrap();
+        assert!((ends[0].1 - 5.0).abs() < 0.1 && (ends[999].1 - 5.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn what_is_few_or_smooth_stays_as_it_is() {
         assert_eq!(smoothed(&wave(ROUGH - 1)), None);
-        let smooth = smoothed(&wave(1000)).unwrap();
-        assert_eq!(smooth[0], (0.0, 6.0));
-        assert!(smooth[200..].iter().all(|(_, value)| (value - 5.0).abs() < 0.05));
-        assert_eq!(smooth.len(), 1000);
+        assert!(smoothed(&wave(ROUGH)).is_some());
+        let hill: Vec<Point> = (0..500).map(|at| (at as f64, (at as f64 / 159.0).sin())).collect();
+        assert_eq!(smoothed(&hill), None);
+        assert_eq!(smoothed(&vec![(1.0, 2.0); 100]), None);
     }
 
     #[test]

@@ -136,8 +136,9 @@ impl Page {
         charts.push(chart("Loss by noise level", history.losses_by_level()));
         charts.push(chart("Learning rate", history.rates()));
         charts.push(chart("Gradient norm, before clipping", history.gradient_norms()));
-        for series in history.speeds() {
-            charts.push(chart(&series.name.replace('_', " "), vec![series]));
+        for mut series in history.speeds() {
+            series.name = series.name.replace('_', " ");
+            charts.push(chart(&series.name.clone(), vec![series]));
         }
         charts.retain(|chart| !chart.series.is_empty());
         self.curves(heading, charts)

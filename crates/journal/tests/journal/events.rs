@@ -32,7 +32,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 
 fn masked(bytes: &[u8]) -> u32 {
     let sum = checksum(bytes);
-    ((sum >> 15) | (sum << 17)).wrapping_add(0xa282_ead8)
+    sum.rotate_left(17).wrapping_add(0xa282_ead8)
 }
 
 fn records(mut file: &[u8]) -> Vec<Vec<u8>> {
