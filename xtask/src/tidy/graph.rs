@@ -36,7 +36,7 @@ const fn planned(name: &'static str, may_use: &'static [&'static str]) -> Crate 
 }
 
 /// Every crate of the workspace, from the bottom up.
-pub(super) const CRATES: [Crate; 17] = [
+pub(super) const CRATES: [Crate; 18] = [
     present("kernels", &[]),
     present("comm", &[]),
     present("nn", &["kernels"]),
@@ -46,6 +46,7 @@ pub(super) const CRATES: [Crate; 17] = [
     present("parallel", &["kernels", "comm", "nn", "diffusion"]),
     present("engine", &["kernels", "comm", "nn", "diffusion", "data", "models", "parallel"]),
     present("train", &["kernels", "comm", "nn", "diffusion", "data", "parallel", "engine"]),
+    present("journal", &["data", "train"]),
     present("strategies", &["kernels", "nn", "diffusion", "train"]),
     present("methods", &["kernels", "nn", "diffusion", "train"]),
     present(
@@ -60,6 +61,7 @@ pub(super) const CRATES: [Crate; 17] = [
             "parallel",
             "engine",
             "train",
+            "journal",
             "strategies",
             "methods",
         ],
@@ -77,6 +79,7 @@ pub(super) const CRATES: [Crate; 17] = [
             "parallel",
             "engine",
             "train",
+            "journal",
             "recipe",
             "serve",
         ],
