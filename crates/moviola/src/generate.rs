@@ -12,7 +12,7 @@ use nn::Precision;
 use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::output::{self, Output};
-use crate::{device, signals};
+use crate::{device, signals, threads};
 
 /// Make clips and pictures from captions and pictures.
 #[derive(clap::Args, Clone, Debug)]
@@ -122,9 +122,6 @@ const EXAMPLES: &str = "Examples:
   moviola generate --model PixArt-alpha/PixArt-XL-2-512x512 --prompt 'a lighthouse' --steps 14 \\
       --dtype bf16 --seed 7 --count 4 --output lighthouse.png";
 
-/// More threads than any machine has cores.
-const MOST_THREADS: usize = 4096;
-
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Dtype {
     F32,
@@ -143,18 +140,7 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Result<()> {
         output::writable(path)?;
     }
     output::writable_beside(&arguments.output)?;
-    let threads = match arguments.threads {
-        Some(threads) if !(1..=MOST_THREADS).contains(&threads) => {
-            let reason = format!("--threads is {threads}; choose 1 to {MOST_THREADS}");
-            return Err(Error::Request(reason));
-        }
-        Some(threads) => threads,
-        None => std::thread::available_parallelism().map_or(1, usize::from),
-    };
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build_global()
-        .map_err(|err| Error::Request(format!("cannot start {threads} threads: {err}")))?;
+    threads::start(arguments.threads)?;
 
     let precision = match arguments.dtype {
         Dtype::F32 => Precision::Stored,

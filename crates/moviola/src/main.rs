@@ -1,11 +1,15 @@
 //! The command: arguments, signals, progress bars and exit codes. Everything else lives below.
 
 mod bars;
+mod clips;
 mod clock;
 mod device;
+mod doctor;
 mod generate;
 mod output;
+mod preprocess;
 mod signals;
+mod threads;
 
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -32,6 +36,10 @@ struct Arguments {
 enum Command {
     /// Make clips and pictures from captions and pictures.
     Generate(Box<generate::Arguments>),
+    /// Encode clips and captions for training.
+    Preprocess(Box<preprocess::Arguments>),
+    /// Tell which clips of a dataset would be skipped, and why.
+    Doctor(Box<doctor::Arguments>),
     /// Tell what a safetensors file, a diffusers folder or a config is.
     #[command(
         after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors"
@@ -47,10 +55,17 @@ fn main() -> ExitCode {
     kernels::keep_freed_pages();
     let result = match Arguments::parse().command {
         Command::Generate(arguments) => generate::run(&arguments, &clock),
+        Command::Preprocess(arguments) => return finish(preprocess::run(&arguments)),
+        Command::Doctor(arguments) => return finish(doctor::run(&arguments)),
         Command::Inspect { path } => inspect(&path),
     };
+    finish(result.map(|()| ExitCode::SUCCESS))
+}
+
+/// The exit code of a command; an error is told.
+fn finish(result: engine::Result<ExitCode>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(err) => {
             eprintln!("error: {err}");
             ExitCode::from(if matches!(err, engine::Error::Interrupted) { INTERRUPTED } else { 2 })
