@@ -19,6 +19,21 @@ pub enum Error {
     /// A file of the folder is missing.
     #[error("{} is missing from the model folder", .0.display())]
     NoFile(PathBuf),
+    /// A folder lacks a text encoder.
+    #[error(
+        "{} has no text encoder {index}: {reason}; the encoders there are: {encoders}",
+        path.display()
+    )]
+    NoEncoder {
+        /// The folder.
+        path: PathBuf,
+        /// Which encoder, from 0.
+        index: usize,
+        /// What is missing.
+        reason: String,
+        /// Those it has.
+        encoders: String,
+    },
     /// A component has no weights that we read.
     #[error(
         "{} holds neither diffusion_pytorch_model.safetensors nor model.safetensors; \
@@ -115,6 +130,9 @@ pub enum Error {
     /// A frame could not be written.
     #[error(transparent)]
     Media(#[from] data::media::Error),
+    /// A dataset could not be read or written.
+    #[error(transparent)]
+    Data(#[from] data::Error),
     /// A caption could not be cut into tokens.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

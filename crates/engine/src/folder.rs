@@ -63,6 +63,11 @@ impl ModelFolder {
         self.components.iter().map(|(name, class)| (name.as_str(), class.as_str()))
     }
 
+    /// The class of a component, if the index lists it.
+    pub fn class_of(&self, name: &str) -> Option<&str> {
+        self.components.get(name).map(String::as_str)
+    }
+
     /// Whether the index lists component `name`.
     pub fn has(&self, name: &str) -> bool {
         self.components.contains_key(name)

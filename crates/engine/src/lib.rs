@@ -1,11 +1,13 @@
 //! Pipelines as typed stages: Encode, Denoise, Decode.
 //!
 //! A [`Pipeline`] is opened from a diffusers folder, checks a [`Request`] against the model before
-//! any work starts, and answers with pictures. It writes no output file and draws no bar.
+//! any work starts, and answers with pictures. It writes no output file and draws no bar. A
+//! [`FolderEncoder`] makes of clips and captions what the same model is trained on.
 
 mod captions;
 mod component;
 mod duet;
+mod encoder;
 mod error;
 mod finite;
 mod folder;
@@ -23,10 +25,12 @@ mod scene;
 mod sizes;
 mod source_image;
 mod tensors;
+mod text;
 pub mod tokenizer;
 mod wan;
 
 pub use duet::duet_process;
+pub use encoder::{ClipSizes, EncoderSetup, FolderEncoder};
 pub use error::{Error, Result};
 pub use folder::ModelFolder;
 pub use hub::locate;
@@ -36,3 +40,6 @@ pub use progress::{Progress, Silent};
 pub use request::{CaptionStyle, Decoding, Request, Sizing};
 pub use scene::{Batch, Predict, SceneSampler};
 pub use source_image::{ClipPreprocessor, Filter, SourceImage};
+pub use text::{
+    Padding, Preparation, PromptEmbedding, PromptSetup, TextRules, encode_negative_prompt,
+};

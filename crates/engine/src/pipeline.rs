@@ -108,13 +108,7 @@ impl Pipeline {
         if duet::Pipeline::CLASSES.contains(&class) {
             return Ok(Pipeline(Family::Duet(Box::new(duet::Pipeline::open(&folder, setup)?))));
         }
-        let published = pixart::Pipeline::CLASSES.iter().chain(&wan::Pipeline::CLASSES);
-        let supported = published.chain(&duet::Pipeline::CLASSES);
-        Err(Error::Pipeline {
-            path: path.join("model_index.json"),
-            class: class.to_owned(),
-            supported: supported.copied().collect::<Vec<_>>().join(", "),
-        })
+        Err(unsupported(&folder))
     }
 
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.
@@ -160,5 +154,16 @@ impl Pipeline {
             Family::Pixart(_) => 1.0,
             Family::Wan(pipeline) => pipeline.frame_rate(),
         }
+    }
+}
+
+/// A folder of no family that we have.
+pub(crate) fn unsupported(folder: &ModelFolder) -> Error {
+    let published = pixart::Pipeline::CLASSES.iter().chain(&wan::Pipeline::CLASSES);
+    let supported = published.chain(&duet::Pipeline::CLASSES);
+    Error::Pipeline {
+        path: folder.path().join("model_index.json"),
+        class: folder.class().to_owned(),
+        supported: supported.copied().collect::<Vec<_>>().join(", "),
     }
 }

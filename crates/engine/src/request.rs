@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 const MOST_SAMPLES: usize = 10_000;
 
 /// Text tokens at the most: the bias of T5's scores grows with their square.
-const MOST_TOKENS: usize = 4096;
+pub(crate) const MOST_TOKENS: usize = 4096;
 
 /// A request as it was written; a pipeline checks it against its model.
 #[derive(Clone, Debug)]

@@ -53,3 +53,10 @@ impl<'a> Bars<'a> {
         }
     }
 }
+
+/// A bar over clips that names the one at hand.
+pub(crate) fn over_clips(stage: &'static str, total: usize) -> ProgressBar {
+    let style = "{prefix:<8} {bar:32} {pos}/{len}  {elapsed} elapsed, {eta} left  {wide_msg}";
+    let style = ProgressStyle::with_template(style).expect("the template is a constant");
+    ProgressBar::new(total as u64).with_style(style).with_prefix(stage)
+}

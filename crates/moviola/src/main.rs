@@ -1,14 +1,19 @@
 //! The command: arguments, signals, progress bars and exit codes. Everything else lives below.
 
 mod bars;
+mod clips;
 mod clock;
 mod device;
+mod doctor;
 mod exam;
 mod export;
 mod failure;
 mod generate;
 mod output;
+mod preprocess;
 mod quickstart;
+mod report;
+mod session;
 mod signals;
 mod threads;
 mod train;
@@ -47,6 +52,10 @@ enum Command {
     Export(export::Arguments),
     /// Score a model of the shapes world.
     Exam(exam::Arguments),
+    /// Encode clips and captions for training.
+    Preprocess(Box<preprocess::Arguments>),
+    /// Tell which clips of a dataset would be skipped, and why.
+    Doctor(Box<doctor::Arguments>),
     /// Tell what a safetensors file, a diffusers folder or a config is.
     #[command(
         after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors"
@@ -66,10 +75,17 @@ fn main() -> ExitCode {
         Command::Train(arguments) => train::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Exam(arguments) => exam::run(&arguments, &clock),
+        Command::Preprocess(arguments) => return finish(preprocess::run(&arguments)),
+        Command::Doctor(arguments) => return finish(doctor::run(&arguments).map_err(Into::into)),
         Command::Inspect { path } => inspect(&path),
     };
+    finish(result.map(|()| ExitCode::SUCCESS))
+}
+
+/// The exit code of a command; an error is told.
+fn finish(result: Outcome<ExitCode>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(err) => {
             eprintln!("error: {err}");
             ExitCode::from(err.code())

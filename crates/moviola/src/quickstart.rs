@@ -16,8 +16,8 @@ use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::exam::{self, Sampling};
 use crate::failure::{Failure, Outcome};
-use crate::watch::Watch;
-use crate::{output, signals, threads, train as command};
+use crate::session::{self, Learnt};
+use crate::{output, report, signals, threads};
 
 /// How the clips are made.
 const SAMPLING: Sampling = Sampling { steps: 16, timesteps: None, guidance: 2.0 };
@@ -63,7 +63,7 @@ fn show(
 ) -> Outcome {
     let stop = signals::watch()?;
     let (device, folder) = (Device::flex(), &arguments.run);
-    let learnt = learn(recipe, folder, &stop, &device)?;
+    let learnt = session::learn(recipe, folder, &stop, &device, "moviola quickstart")?;
     let model = folder.join("model");
     if !model.exists() {
         let which = if recipe.callbacks.ema.is_some() { Which::Average } else { Which::Live };
@@ -75,9 +75,13 @@ fn show(
     bars.finish();
     let score = Score::new(&answers, &shapes.withheld);
     write_summary(folder, recipe, (&score, &answers), (&learnt, clock))?;
+    let page = report::page("Shapes that move as they are told", recipe, &learnt, folder)?;
+    let page = report::with_exam(page, (&score, &answers), folder)?;
+    report::write(page, folder)?;
     crate::say(format_args!(
-        "model    {}\nsummary  {}\n{}\n",
+        "model    {}\nreport   {}\nsummary  {}\n{}\n",
         model.display(),
+        folder.join(report::FILE).display(),
         folder.join("summary.json").display(),
         exam::lines(&score)
     ))?;
@@ -93,39 +97,6 @@ fn shapes(recipe: &Recipe) -> Outcome<&ShapesConfig> {
                 .to_owned(),
         )),
     }
-}
-
-/// A training that is over.
-struct Learnt {
-    facts: Facts,
-    /// How long it took in this process.
-    seconds: f64,
-    /// The step it began after.
-    from: u64,
-}
-
-fn learn(
-    recipe: &Recipe,
-    folder: &Path,
-    stop: &Arc<AtomicBool>,
-    device: &Device,
-) -> Outcome<Learnt> {
-    let begun = Instant::now();
-    let callbacks: Vec<Box<dyn train::Callback>> = vec![Box::new(Watch::new(recipe.run.steps))];
-    let texts = Texts::default();
-    let record: recipe::Recorder = Box::new(|_, _| Ok(()));
-    let site = Site { folder: Some(folder), device: device.clone(), texts, callbacks, record };
-    let Run { trainer, facts, .. } = recipe.build(site)?;
-    let mut trainer = trainer.stopping_at(Arc::clone(stop));
-    let resumed = trainer.resume(&FREE, device)?;
-    let from = resumed.as_ref().map_or(0, |resumed| resumed.step);
-    command::tell(resumed);
-    let step = trainer.run()?;
-    if step < recipe.run.steps {
-        let text = format!("stopped after step {step}; `moviola quickstart` goes on from there");
-        return Err(Failure::Interrupted(text));
-    }
-    Ok(Learnt { facts, seconds: begun.elapsed().as_secs_f64(), from })
 }
 
 /// Everything in numbers.

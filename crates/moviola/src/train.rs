@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use recipe::{FREE, Recipe, Run, Site, Texts};
-use train::Resumed;
+use recipe::Recipe;
 
-use crate::failure::{Failure, Outcome};
-use crate::watch::Watch;
-use crate::{device, signals, threads};
+use crate::failure::Outcome;
+use crate::{device, report, session, signals, threads};
 
 /// Run a recipe, or go on with a run that was stopped.
 #[derive(clap::Args, Clone, Debug)]
@@ -61,30 +59,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
 fn learn(arguments: &Arguments, recipe: &Recipe, device: burn::tensor::Device) -> Outcome {
     let folder = arguments.run.as_ref().expect("the arguments require it");
-    let watch = Watch::new(recipe.run.steps);
-    let texts = Texts::default();
-    let record: recipe::Recorder = Box::new(|_, _| Ok(()));
-    let callbacks: Vec<Box<dyn train::Callback>> = vec![Box::new(watch)];
-    let site = Site { folder: Some(folder), device: device.clone(), texts, callbacks, record };
-    let Run { trainer, .. } = recipe.build(site)?;
-    let mut trainer = trainer.stopping_at(signals::watch()?);
-    tell(trainer.resume(&FREE, &device)?);
-    let step = trainer.run()?;
-    match step < recipe.run.steps {
-        true => Err(Failure::Interrupted(format!(
-            "stopped after step {step}; the same command goes on from there"
-        ))),
-        false => Ok(crate::say(format_args!("{}\n", folder.display()))?),
-    }
-}
-
-/// Says where a run goes on.
-pub(crate) fn tell(resumed: Option<Resumed>) {
-    let Some(resumed) = resumed else { return };
-    for skipped in &resumed.skipped {
-        eprintln!("passing over {}: {}", skipped.path.display(), skipped.reason);
-    }
-    eprintln!("going on after step {} from {}", resumed.step, resumed.path.display());
+    let learnt = session::learn(recipe, folder, &signals::watch()?, &device, "the same command")?;
+    let page = report::page("A training run", recipe, &learnt, folder)?;
+    report::write(page, folder)?;
+    Ok(crate::say(format_args!("{}\n", folder.display()))?)
 }
 
 fn dry_run(recipe: &Recipe, device: &burn::tensor::Device) -> Outcome {

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, FloatDType};
 use data::loader::{self, Samples};
 use data::store::Dataset;
 use data::world::{Colour, Rendered, Scene, World};
 use diffusion::{TimestepSampler, Tracks};
+use engine::{PromptEmbedding, PromptSetup};
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
 use nn::{Context, Plain};
 use strategies::Flexible;
@@ -18,7 +19,7 @@ use train::{
 };
 
 use crate::error::{Error, Result};
-use crate::family::{Model, TextForm};
+use crate::family::Model;
 use crate::feed::{LoaderFeed, Slice, Source};
 use crate::schema::{
     DataConfig, LearnsConfig, MethodConfig, Recipe, RecomputeConfig, SamplerConfig, ShapesConfig,
@@ -59,21 +60,12 @@ pub struct Site<'a> {
     pub folder: Option<&'a Path>,
     /// Where to compute.
     pub device: Device,
-    /// Encoded texts, for recipes whose data or method need an encoder.
-    pub texts: Texts,
+    /// The negative prompt `[1, L, D]`, as [`Recipe::negative`] encodes it.
+    pub negative: Option<Context>,
     /// Who looks on beside the recipe's own callbacks.
     pub callbacks: Vec<Box<dyn Callback>>,
     /// Who keeps the numbers of validation.
     pub record: Recorder,
-}
-
-/// Texts that were encoded before the run.
-#[derive(Clone, Debug, Default)]
-pub struct Texts {
-    /// The negative prompt, `[1, L, D]`.
-    pub negative: Option<Context>,
-    /// The empty caption, `[L, D]` by key.
-    pub null: std::collections::BTreeMap<String, burn::tensor::TensorData>,
 }
 
 impl Recipe {
@@ -86,7 +78,7 @@ impl Recipe {
         let student = self.model(STUDENT, &self.models.student, &device)?;
         let (family, geometry, process) =
             (student.family, student.geometry, student.process.clone());
-        let source = self.source(&student, &site.texts)?;
+        let source = self.source(&student)?;
         let strategy = self.strategy(geometry)?;
         require(&source, &strategy)?;
         let samples = source.samples.count();
@@ -112,7 +104,7 @@ impl Recipe {
             );
             callbacks.push(Box::new(look));
         }
-        let method = self.method(student, (Box::new(strategy), process), &site.texts, &device)?;
+        let method = self.method(student, (Box::new(strategy), process), site.negative, &device)?;
         let feed = LoaderFeed::new(source, device)?;
         let checkpoints = match site.folder {
             Some(folder) => {
@@ -125,6 +117,35 @@ impl Recipe {
         let parts = Parts { method, feed: Box::new(feed), attention, callbacks, checkpoints };
         let trainer = Trainer::new(self.run, parts)?;
         Ok(Run { trainer, average, facts: Facts { family, parameters, learning, samples } })
+    }
+
+    /// Encodes the negative prompt with the student's own encoder, if the method looks at one; the
+    /// encoder is freed again. A method that needs none loads none.
+    ///
+    /// # Errors
+    /// The folder has no such encoder, or it cannot be used.
+    pub fn negative(&self, device: &Device) -> Result<Option<Context>> {
+        let needed = match &self.method {
+            MethodConfig::Dmd2(config) => config.needs_negative_prompt(),
+            MethodConfig::Finetune(_) | MethodConfig::DiffusionForcing(_) => false,
+        };
+        let student = &self.models.student;
+        let (Some(prompt), Some(from), true) = (&self.negative_prompt, &student.from, needed)
+        else {
+            return Ok(None);
+        };
+        if matches!(self.data.source, SourceConfig::Shapes(_)) {
+            return Ok(None);
+        }
+        let setup = PromptSetup {
+            encoder_index: prompt.encoder_index,
+            device: device.clone(),
+            dtype: FloatDType::F32,
+        };
+        let folder = engine::locate(from)?;
+        let PromptEmbedding { tokens, mask } =
+            engine::encode_negative_prompt(&folder, &prompt.text, &setup)?;
+        Ok(Some(Model::open(&folder, device)?.text.context(tokens, mask)?))
     }
 
     /// The network of a role, new or from a folder.
@@ -161,7 +182,7 @@ impl Recipe {
         &self,
         student: Trained,
         (strategy, process): (Box<dyn Strategy>, diffusion::Process),
-        texts: &Texts,
+        negative: Option<Context>,
         device: &Device,
     ) -> Result<Box<dyn Method>> {
         Ok(match &self.method {
@@ -182,7 +203,7 @@ impl Recipe {
                 let roles = Dmd2Roles { student, teacher, critic };
                 let negative = match &self.data.source {
                     SourceConfig::Shapes(shapes) => Some(shapes.no_caption(device)?),
-                    SourceConfig::Store(_) => texts.negative.clone(),
+                    SourceConfig::Store(_) => negative,
                 };
                 Box::new(Dmd2::new(roles, strategy, process, config.clone(), negative)?)
             }
@@ -198,7 +219,7 @@ impl Recipe {
     }
 
     /// The samples, and what stands for a dropped caption.
-    pub(crate) fn source(&self, student: &Model, texts: &Texts) -> Result<Source> {
+    pub(crate) fn source(&self, student: &Model) -> Result<Source> {
         let DataConfig { batch, caption_dropout, partial, prefetch, .. } = self.data;
         let seed = self.run.seed;
         let options = loader::Options { batch, seed, partial, caption_dropout, prefetch };
@@ -209,7 +230,12 @@ impl Recipe {
                 (Arc::new(rendered), null)
             }
             SourceConfig::Store(StoreConfig { path }) => {
-                (Arc::new(Dataset::open(Path::new(path))?), texts.null.clone())
+                let dataset = Dataset::open(Path::new(path))?;
+                if let Some(encoders) = &student.encoders {
+                    dataset.check_encoders(encoders)?;
+                }
+                let null = dataset.null_text()?;
+                (Arc::new(dataset), null)
             }
         };
         let (text, patch) = (student.text, student.geometry.patch);
@@ -322,14 +348,5 @@ impl ShapesConfig {
         let world = World::new(self.world, self.seed)?.with_scenes(self.scenes()?)?;
         let rendered = Rendered::new(world, self.clips)?;
         Ok(if self.recoloured { rendered.recoloured() } else { rendered })
-    }
-}
-
-impl TextForm {
-    /// One text without padding, `[1, L, D]`, as the family wants it.
-    pub fn alone(self, tokens: burn::tensor::Tensor<3>) -> Context {
-        let [samples, words, _] = tokens.dims();
-        let mask = burn::tensor::Tensor::ones([samples, words], &tokens.device());
-        self.context(tokens, mask)
     }
 }

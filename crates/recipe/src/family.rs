@@ -3,15 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, FloatDType, Tensor};
+use data::preprocess::Encode;
+use data::store::Fingerprint;
 use diffusion::{AudioClock, Coordinates, Draw, Process, SchedulerConfig, Time};
-use engine::ModelFolder;
+use engine::{EncoderSetup, FolderEncoder, ModelFolder, TextRules};
 use models::dit::duet::{Duet, DuetConfig};
 use models::dit::pixart::{Pixart, PixartConfig};
 use models::dit::wan::{Wan, WanConfig};
 use models::vae::kl::KlConfig;
 use models::vae::wan::WanVaeConfig;
-use nn::{Precision, Store};
+use nn::{Context, Precision, Store};
 use strategies::Geometry;
 use train::Network;
 
@@ -30,6 +32,8 @@ pub struct Model {
     pub geometry: Geometry,
     /// How it wants its text.
     pub text: TextForm,
+    /// Which encoders its data must have been made with, if it has any.
+    pub encoders: Option<Fingerprint>,
     /// Where it comes from.
     pub origin: Origin,
     /// The family's own name.
@@ -48,16 +52,24 @@ pub enum Origin {
 /// How a family wants its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextForm {
-    /// Padded to the longest, with a mask.
-    Masked,
     /// As it is: all texts have one length.
     Whole,
-    /// Padded with zeros to this length, which are words like any other.
-    Padded(usize),
+    /// As the encoders of its folder prepare it.
+    Rules(TextRules),
 }
 
-/// Text tokens of Wan, padding included.
-const WAN_WORDS: usize = 512;
+impl TextForm {
+    /// Text `[B, L, D]` with its mask `[B, L]` as the family wants it.
+    ///
+    /// # Errors
+    /// There are more tokens than the family takes.
+    pub fn context(&self, tokens: Tensor<3>, mask: Tensor<2>) -> engine::Result<Context> {
+        match self {
+            TextForm::Whole => Ok(Context::text(tokens, None)),
+            TextForm::Rules(rules) => rules.context(tokens, mask),
+        }
+    }
+}
 
 impl Model {
     /// A network that has learnt nothing yet.
@@ -99,7 +111,8 @@ impl Model {
                 }
                 let config = WanConfig::from_json(&config)?;
                 let vae = WanVaeConfig::from_json(&folder.text("vae", "config.json")?)?;
-                Ok(of_wan(config, store, (process, vae.spatial_factor()), origin))
+                let model = of_wan(config, store, (process, vae.spatial_factor()), origin);
+                model.with_encoders(path, device)
             }
             "PixArtAlphaPipeline" => {
                 let config = PixartConfig::from_json(&config)?;
@@ -107,7 +120,8 @@ impl Model {
                 let mut store = store;
                 // A table that the network computes instead.
                 store.remove("pos_embed.pos_embed");
-                Ok(of_pixart(config, store, (process, vae.factor()), origin))
+                let model = of_pixart(config, store, (process, vae.factor()), origin);
+                model.with_encoders(path, device)
             }
             class => Err(Error::Recipe(format!(
                 "{}: `{class}` cannot be trained; families that can are DuetPipeline, WanPipeline, \
@@ -115,6 +129,14 @@ impl Model {
                 path.display()
             ))),
         }
+    }
+
+    /// The same with what the encoders of its folder say; their weights are not read.
+    fn with_encoders(self, path: &Path, device: &Device) -> Result<Model> {
+        let setup = EncoderSetup { device: device.clone(), dtype: FloatDType::F32 };
+        let encoder = FolderEncoder::open(path, &setup)?;
+        let text = TextForm::Rules(encoder.text_rules());
+        Ok(Model { text, encoders: Some(encoder.fingerprint()), ..self })
     }
 }
 
@@ -132,6 +154,7 @@ fn of_duet(network: Duet, store: Store, origin: Origin) -> Model {
         store,
         geometry,
         text: TextForm::Whole,
+        encoders: None,
         origin,
         family: "duet",
     }
@@ -154,7 +177,8 @@ fn of_wan(
         store,
         process,
         geometry,
-        text: TextForm::Padded(WAN_WORDS),
+        text: TextForm::Whole,
+        encoders: None,
         origin,
         family: "wan",
     }
@@ -179,7 +203,8 @@ fn of_pixart(
         store,
         process,
         geometry,
-        text: TextForm::Masked,
+        text: TextForm::Whole,
+        encoders: None,
         origin,
         family: "pixart",
     }

@@ -94,13 +94,18 @@ impl LoaderFeed {
                 MASK => Field::Mask(self.mask(batch.tensor(key, &self.device)?)),
                 key if key.starts_with(TEXT) => {
                     let (tokens, mask) = batch.text(key, &self.device)?;
-                    Field::Text(self.source.text.context(tokens, mask))
+                    Field::Text(self.context(tokens, mask)?)
                 }
                 _ => continue,
             };
             fields.insert(key.clone(), field);
         }
         Ok(Batch { samples: batch.len(), fields })
+    }
+
+    fn context(&self, tokens: Tensor<3>, mask: Tensor<2>) -> data::Result<Context> {
+        let context = self.source.text.context(tokens, mask);
+        context.map_err(|err| data::Error::Loader { reason: err.to_string() })
     }
 
     /// What is given, token by token, of a mask `[B, f, h, w]` that is 1 where latents are generated: a
@@ -118,24 +123,6 @@ impl Source {
     fn loader(&self, cursor: loader::Cursor) -> data::Result<Loader> {
         let samples = Arc::clone(&self.samples);
         Loader::new(samples, self.null.clone(), self.options, Part::WHOLE, cursor)
-    }
-}
-
-impl TextForm {
-    /// Text `[B, L, D]` with its mask `[B, L]` as the family wants it.
-    pub fn context(self, tokens: Tensor<3>, mask: Tensor<2>) -> Context {
-        match self {
-            TextForm::Masked => Context::text(tokens, Some(mask)),
-            TextForm::Whole => Context::text(tokens, None),
-            TextForm::Padded(length) => {
-                let [samples, words, width] = tokens.dims();
-                if words >= length {
-                    return Context::text(tokens.narrow(1, 0, length), None);
-                }
-                let rest = Tensor::zeros([samples, length - words, width], &tokens.device());
-                Context::text(Tensor::cat(vec![tokens, rest], 1), None)
-            }
-        }
     }
 }
 

@@ -19,7 +19,7 @@ mod schema;
 mod score;
 mod validation;
 
-pub use build::{FREE, Facts, Run, Site, Texts};
+pub use build::{FREE, Facts, Run, Site};
 pub use error::{Error, Result};
 pub use exam::{Answer, Exam, Task};
 pub use export::{Dialect, Student, Which};

@@ -116,7 +116,7 @@ impl Recipe {
 
     /// Tokens of the largest micro-batch, text aside.
     fn tokens(&self, model: &Model) -> Result<u64> {
-        let source = self.source(model, &crate::build::Texts::default())?;
+        let source = self.source(model)?;
         let samples = &source.samples;
         let patch: usize = model.geometry.patch.iter().product();
         let mut largest = 0;

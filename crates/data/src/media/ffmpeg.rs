@@ -3,6 +3,7 @@
 //! Frames come through a pipe as PPM: raw bytes, each frame with its own size before it, so
 //! that a rotated video is as large as ffmpeg makes it and nothing has to be guessed.
 
+use super::stream::Stream;
 use super::{Error, FrameRate, Result};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -11,7 +12,6 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
 const FFMPEG: &str = "ffmpeg";
-const FFPROBE: &str = "ffprobe";
 
 /// The frames of a video, one after the other.
 pub struct ClipReader {
@@ -30,7 +30,7 @@ impl ClipReader {
     ///
     /// If there is no such file, it has no video, or ffmpeg is not installed.
     pub fn open(path: &Path) -> Result<ClipReader> {
-        let rate = probe(path)?;
+        let rate = Stream::probe(path)?.rate;
         let mut command = Command::new(FFMPEG);
         command.args(["-nostdin", "-v", "error", "-i"]).arg(input(path));
         command.args(["-map", "0:v:0", "-fps_mode", "passthrough"]);
@@ -90,28 +90,9 @@ impl Drop for ClipReader {
     }
 }
 
-/// The average frame rate of a file's first video.
-fn probe(path: &Path) -> Result<FrameRate> {
-    let file = std::fs::File::open(path);
-    file.map_err(|source| Error::Read { path: path.to_owned(), source })?;
-    let mut command = Command::new(FFPROBE);
-    command.args(["-v", "error", "-select_streams", "v:0"]);
-    command.args(["-show_entries", "stream=avg_frame_rate,r_frame_rate"]);
-    command.args(["-of", "default=noprint_wrappers=1:nokey=1"]).arg(input(path));
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|source| not_started(path, FFPROBE, source))?;
-    if !output.status.success() {
-        return Err(decode(path, last_line(&String::from_utf8_lossy(&output.stderr))));
-    }
-    // The nominal rate comes first, then the average, which some containers do not know.
-    let text = String::from_utf8_lossy(&output.stdout);
-    let rates: Vec<FrameRate> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
-    rates.last().copied().ok_or_else(|| decode(path, "it has no video stream"))
-}
-
 /// The path as an input of ffmpeg, which would else take `a:b` for a protocol and `-x` for an
 /// option.
-fn input(path: &Path) -> OsString {
+pub(super) fn input(path: &Path) -> OsString {
     let mut input = OsString::from("file:");
     input.push(path);
     input
@@ -142,7 +123,7 @@ fn damaged() -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, "ffmpeg sent something else than frames")
 }
 
-fn not_started(path: &Path, program: &'static str, source: std::io::Error) -> Error {
+pub(super) fn not_started(path: &Path, program: &'static str, source: std::io::Error) -> Error {
     let path = path.to_owned();
     match source.kind() {
         std::io::ErrorKind::NotFound => Error::NoProgram { path, program },
@@ -150,11 +131,11 @@ fn not_started(path: &Path, program: &'static str, source: std::io::Error) -> Er
     }
 }
 
-fn decode(path: &Path, reason: &str) -> Error {
+pub(super) fn decode(path: &Path, reason: &str) -> Error {
     Error::Decode { path: path.to_owned(), reason: reason.to_owned() }
 }
 
-fn last_line(text: &str) -> &str {
+pub(super) fn last_line(text: &str) -> &str {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("ffmpeg gives no reason").trim()
 }
 

@@ -34,10 +34,13 @@ mod yuv;
 
 mod ffmpeg;
 mod read;
+mod stream;
 
 pub use error::{Error, Result};
 pub use ffmpeg::ClipReader;
 pub use frame::Frame;
 pub use rate::FrameRate;
 pub use read::Clip;
+pub(crate) use read::{is_picture, picture_size};
+pub(crate) use stream::Stream;
 pub use write::{ClipWriter, Format};

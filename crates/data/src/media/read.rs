@@ -2,7 +2,8 @@
 
 use super::ffmpeg::ClipReader;
 use super::{Error, Frame, FrameRate, Result};
-use image::{DynamicImage, ImageDecoder, ImageReader};
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult};
 use std::path::Path;
 
 /// Extensions that are read as a picture, without ffmpeg. A GIF is a video.
@@ -27,8 +28,7 @@ impl Clip {
     /// If there is no such file, it is neither, it is damaged, or ffmpeg is needed and not
     /// installed.
     pub fn read(path: &Path) -> Result<Clip> {
-        let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-        match PICTURES.contains(&extension.as_str()) {
+        match is_picture(path) {
             true => Clip::picture(path),
             false => Clip::video(path),
         }
@@ -67,16 +67,12 @@ impl Clip {
 
     /// A picture, turned as its camera was.
     fn picture(path: &Path) -> Result<Clip> {
-        let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
-        let reader = reader.map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        let decoded = reader.into_decoder().and_then(|mut decoder| {
+        let image = decode_picture(path, |mut decoder| {
             let orientation = decoder.orientation()?;
             let mut image = DynamicImage::from_decoder(decoder)?;
             image.apply_orientation(orientation);
             Ok(image.into_rgb8())
-        });
-        let image = decoded
-            .map_err(|error| Error::Decode { path: path.to_owned(), reason: error.to_string() })?;
+        })?;
         Ok(Clip {
             frames: 1,
             height: image.height() as usize,
@@ -103,4 +99,40 @@ impl Clip {
         }
         Ok(Clip { frames, height, width, rate: Some(reader.rate()), bytes })
     }
+}
+
+/// Whether a file is read as a picture, by its extension.
+pub(crate) fn is_picture(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    PICTURES.contains(&extension.as_str())
+}
+
+/// Height and width of a picture as it is shown; its pixels are not decoded.
+///
+/// # Errors
+///
+/// If there is no such file, or it is no picture.
+pub(crate) fn picture_size(path: &Path) -> Result<(usize, usize)> {
+    let (height, width) = decode_picture(path, |mut decoder| {
+        let (width, height) = decoder.dimensions();
+        Ok(match decoder.orientation()? {
+            Orientation::Rotate90
+            | Orientation::Rotate270
+            | Orientation::Rotate90FlipH
+            | Orientation::Rotate270FlipH => (width, height),
+            _ => (height, width),
+        })
+    })?;
+    Ok((height as usize, width as usize))
+}
+
+/// Opens a picture and lets `decode` make something of it.
+fn decode_picture<T>(
+    path: &Path,
+    decode: impl FnOnce(Box<dyn ImageDecoder + '_>) -> ImageResult<T>,
+) -> Result<T> {
+    let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
+    let reader = reader.map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let decoded = reader.into_decoder().and_then(|decoder| decode(Box::new(decoder)));
+    decoded.map_err(|error| Error::Decode { path: path.to_owned(), reason: error.to_string() })
 }

@@ -7,12 +7,16 @@ use super::doctor::Reason;
 use crate::error::{Error, Result};
 use crate::store::Bucket;
 
+/// No side and no clip is longer: it is a typing error.
+const LARGEST: usize = 1 << 16;
+
 /// What sizes a model can encode.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Heights and widths are multiples of this.
     pub size_step: usize,
-    /// Frames are `1 + k * frame_step`: a causal VAE encodes the first one alone.
+    /// Frames are `1 + k * frame_step`: a causal VAE encodes the first one alone. 0 is for models of
+    /// pictures.
     pub frame_step: usize,
     /// How much a clip may be enlarged; 1 is not at all.
     pub most_enlarged: f64,
@@ -40,9 +44,13 @@ impl FromStr for Bucket {
         let numbers: Option<Vec<usize>> =
             text.split('x').map(|part| part.trim().parse().ok()).collect();
         match numbers.as_deref() {
-            Some(&[width, height, frames]) => Ok(Bucket { frames, height, width }),
+            Some(&[width, height, frames]) if width.max(height).max(frames) <= LARGEST => {
+                Ok(Bucket { frames, height, width })
+            }
             _ => {
-                let reason = "write it as WIDTHxHEIGHTxFRAMES, like 832x480x81".to_owned();
+                let reason = format!(
+                    "write it as WIDTHxHEIGHTxFRAMES, like 832x480x81, with numbers up to {LARGEST}"
+                );
                 Err(Error::Bucket { bucket: text.to_owned(), reason })
             }
         }
@@ -62,11 +70,13 @@ impl Buckets {
         for bucket in &list {
             let nearest = nearest_legal(bucket, &rules);
             if nearest != *bucket {
-                let Rules { size_step, frame_step, .. } = rules;
-                let reason = format!(
-                    "sides are multiples of {size_step} and frames are 1 + k x {frame_step}; the \
-                     nearest is {nearest}"
-                );
+                let frames = match rules.frame_step {
+                    0 => "the model makes pictures of 1 frame".to_owned(),
+                    step => format!("frames are 1 + k x {step}"),
+                };
+                let step = rules.size_step;
+                let reason =
+                    format!("sides are multiples of {step} and {frames}; the nearest is {nearest}");
                 return wrong(bucket.to_string(), reason);
             }
         }
@@ -125,7 +135,8 @@ fn enlarged(bucket: &Bucket, probe: &Probe) -> f64 {
 fn nearest_legal(bucket: &Bucket, rules: &Rules) -> Bucket {
     let side =
         |side: usize| ((side + rules.size_step / 2) / rules.size_step).max(1) * rules.size_step;
-    let steps = (bucket.frames.saturating_sub(1) + rules.frame_step / 2) / rules.frame_step;
+    let beyond = bucket.frames.saturating_sub(1) + rules.frame_step / 2;
+    let steps = beyond.checked_div(rules.frame_step).unwrap_or(0);
     Bucket {
         frames: 1 + steps * rules.frame_step,
         height: side(bucket.height),
@@ -182,5 +193,13 @@ mod tests {
             assert!(message.contains(nearest), "{message}");
         }
         assert!("832x480".parse::<Bucket>().is_err() && "axbxc".parse::<Bucket>().is_err());
+        assert!("16x16x18446744073709551615".parse::<Bucket>().is_err());
+        let pictures = Rules { frame_step: 0, ..Rules::default() };
+        let make = |text: &str| Buckets::new(vec![text.parse().unwrap()], pictures);
+        assert!(make("32x16x1").is_ok());
+        for text in ["32x16x5", "32x16x2", "32x16x0"] {
+            let message = make(text).unwrap_err().to_string();
+            assert!(message.contains("1 frame; the nearest is 32x16x1"), "{message}");
+        }
     }
 }

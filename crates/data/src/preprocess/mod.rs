@@ -6,6 +6,7 @@
 
 mod buckets;
 mod doctor;
+mod files;
 mod frames;
 mod manifest;
 mod run;
@@ -18,6 +19,7 @@ use burn::tensor::TensorData;
 
 pub use buckets::{Buckets, Rules};
 pub use doctor::{Planned, Reason, Report, Skipped, doctor};
+pub use files::{Decoded, MediaFiles};
 pub use manifest::{Entry, find_sources};
 pub use run::{Progress, Summary, preprocess};
 

@@ -62,7 +62,14 @@ pub fn preprocess(
         let outcome = match source_hash(clip) {
             None => Err(Reason::Missing),
             Some(hash) if writer.has(&clip.id, &hash) => Ok(None),
-            Some(hash) => sample(clip, hash, media, encode)?.map(Some),
+            Some(hash) => match sample(clip, hash, media, encode) {
+                Ok(outcome) => outcome.map(Some),
+                Err(failure) => {
+                    // What was encoded before stays.
+                    writer.flush()?;
+                    return Err(failure);
+                }
+            },
         };
         match outcome {
             Ok(None) => summary.kept += 1,

@@ -4,6 +4,7 @@
 //! dataset.json            the format, and the fingerprint of the encoders
 //! index.jsonl             one line per shard: what is in it; later lines hold over earlier ones
 //! shards/00000.safetensors
+//! null.safetensors        what stands for a dropped caption
 //! ```
 //!
 //! A shard is written aside, synced and renamed before its line is added to the index, and a line
@@ -12,6 +13,7 @@
 
 mod files;
 mod index;
+mod null;
 mod reader;
 mod writer;
 

@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::index::{Entry, Header, Index, Kind, Shard, header_path, shard_folder, tensor_name};
 use super::writer::check_encoders;
-use super::{Fingerprint, Origin, Sample};
+use super::{Fingerprint, Origin, Sample, null};
 use crate::error::{Error, Result};
 
 /// A dataset on disk. Its shards are mapped; samples are read when they are asked for.
@@ -99,6 +99,14 @@ impl Dataset {
             }
         }
         Ok(())
+    }
+
+    /// What stands for a dropped caption, `[L, D]` by key; empty if the dataset was made without.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub fn null_text(&self) -> Result<BTreeMap<String, TensorData>> {
+        null::read(&self.root)
     }
 
     /// The encoders that made it.
@@ -208,7 +216,7 @@ fn find_samples(root: &Path, shard: &Shard, places: &[usize]) -> Result<BTreeMap
     found.collect()
 }
 
-fn number_type(dtype: Dtype) -> Option<DType> {
+pub(super) fn number_type(dtype: Dtype) -> Option<DType> {
     match dtype {
         Dtype::F32 => Some(DType::F32),
         Dtype::F16 => Some(DType::F16),

@@ -12,7 +12,7 @@ use super::files::{append, write_whole};
 use super::index::{
     Entry, Header, Index, Kind, Line, Shard, header_path, index_path, shard_folder, tensor_name,
 };
-use super::{Fingerprint, Sample};
+use super::{Fingerprint, Sample, null};
 use crate::error::{Error, Result};
 
 /// Adds samples to a dataset, a shard at a time.
@@ -109,6 +109,19 @@ impl Writer {
         Ok(())
     }
 
+    /// Whether [`Writer::put_null_text`] was called for this dataset.
+    pub fn has_null_text(&self) -> bool {
+        null::null_path(&self.root).is_file()
+    }
+
+    /// Keeps what stands for a dropped caption, `[L, D]` by key.
+    ///
+    /// # Errors
+    /// A tensor that cannot be stored, or a file that cannot be written.
+    pub fn put_null_text(&mut self, texts: &BTreeMap<String, TensorData>) -> Result<()> {
+        null::write(&self.root, texts)
+    }
+
     /// Forgets every sample whose name is not wanted, and says how many that were.
     ///
     /// # Errors
@@ -201,7 +214,7 @@ fn entry(sample: &Sample) -> Result<Entry> {
     Ok(Entry { origin: sample.origin.clone(), tensors })
 }
 
-fn kind(key: &str, tensor: &TensorData) -> Result<Kind> {
+pub(super) fn kind(key: &str, tensor: &TensorData) -> Result<Kind> {
     let dtype = match tensor.dtype() {
         DType::F32 => Dtype::F32,
         DType::F16 => Dtype::F16,

@@ -328,9 +328,11 @@ fn a_clip_that_fails_late_is_told_and_an_encoder_that_fails_stops() {
     assert_eq!(summary.failed[0].reason, Reason::Unreadable(expected.to_owned()));
     run.put("wide.mp4", "7 100 200 10");
     run.put("wide.txt", "unspeakable");
+    run.put("a.mp4", "9 64 64 99");
+    run.put("a.txt", "encoded before it");
     let message = run.run(99).unwrap_err().to_string();
     assert_eq!(message, "cannot encode `wide.mp4`: the tokenizer gave up");
-    assert_eq!(run.dataset().len(), 2);
+    assert_eq!(run.dataset().len(), 3, "what was encoded before stays");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The store: what is written is read, a crash costs nothing that was safe, and damage is named.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -219,4 +219,25 @@ fn one_process_writes_at_a_time() {
     assert!(message.contains("another process is writing this dataset"), "{message}");
     drop(writer);
     assert!(Writer::open(folder.path(), &encoders(), SHARD_BYTES).is_ok());
+}
+
+#[test]
+fn the_null_text_is_kept_with_the_dataset() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(folder.path(), &encoders(), 1).unwrap();
+    assert!(!writer.has_null_text());
+    let null = sample("null", [1, 1, 1, 1], 4).tensors.remove(TEXT).unwrap();
+    let texts = BTreeMap::from([("text".to_owned(), null.clone()), ("text_2".to_owned(), null)]);
+    writer.push(sample("a", [1, 1, 1, 1], 2)).unwrap();
+    assert!(Dataset::open(folder.path()).unwrap().null_text().unwrap().is_empty());
+    writer.put_null_text(&texts).unwrap();
+    assert!(writer.has_null_text());
+    assert_eq!(Dataset::open(folder.path()).unwrap().null_text().unwrap(), texts);
+    drop(writer);
+    assert!(Writer::open(folder.path(), &encoders(), 1).unwrap().has_null_text());
+
+    let path = folder.path().join("null.safetensors");
+    fs::write(&path, "nothing").unwrap();
+    let message = Dataset::open(folder.path()).unwrap().null_text().unwrap_err().to_string();
+    assert!(message.contains("null.safetensors is damaged"), "{message}");
 }

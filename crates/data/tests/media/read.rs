@@ -2,6 +2,7 @@
 
 use super::{Command, Path, frame, frames, has_ffmpeg, psnr, rate, write};
 use data::media::{Clip, ClipReader};
+use data::preprocess::{Media, MediaFiles};
 use image::{ColorType, DynamicImage, ImageFormat, RgbaImage};
 
 #[test]
@@ -111,6 +112,8 @@ fn a_rotated_video_is_turned() {
     bytes[matrix..matrix + 20].copy_from_slice(&turned);
     std::fs::write(&path, bytes).unwrap();
     assert_eq!(Clip::read(&path).unwrap().size(), (64, 32));
+    let probe = MediaFiles.probe(&path).unwrap();
+    assert_eq!((probe.frames, probe.height, probe.width), (3, 64, 32));
 }
 
 #[test]

@@ -7,12 +7,11 @@ use super::Pipeline;
 use crate::captions::{self, Captions};
 use crate::error::Result;
 use crate::lattice::Lattice;
-use crate::request::{Decoding, Request, Sizing};
+use crate::request::{CaptionStyle, Decoding, Request, Sizing};
 use crate::sampling::{self, Course};
+use crate::text::{Preparation, TextRules};
 use crate::{sizes, tensors};
 
-/// Text tokens of PixArt-alpha.
-const MAX_TOKENS: usize = 120;
 /// Denoising steps where none are asked for.
 const STEPS: usize = 20;
 /// Guidance where none is asked for.
@@ -26,7 +25,7 @@ pub(super) struct Job {
     pub(super) asked: [usize; 2],
     pub(super) course: Course,
     pub(super) guidance: Guidance,
-    pub(super) max_tokens: usize,
+    pub(super) rules: TextRules,
     /// Embedded captions, if given.
     pub(super) captions: Option<Captions>,
     /// Pictures per prompt.
@@ -62,13 +61,19 @@ impl Pipeline {
             }
             None => None,
         };
-        let max_tokens = request.text_tokens(MAX_TOKENS)?;
+        let own = self.text.rules();
+        let preparation = match request.clean_caption {
+            CaptionStyle::Plain => own.preparation,
+            CaptionStyle::Cleaned => Preparation::Cleaned,
+        };
+        let max_tokens = request.text_tokens(own.max_tokens)?;
+        let rules = TextRules { preparation, max_tokens, ..own };
         if request.decoding == Decoding::Tiled {
             Tiling::of(&self.vae.0.config).check(self.vae.0.factor())?;
         }
         let (count, seed) = (request.count, request.seed);
         let course = Course { solver, lattice, samples, seed, noise };
-        Ok(Job { size, asked, course, guidance, max_tokens, captions, count })
+        Ok(Job { size, asked, course, guidance, rules, captions, count })
     }
 
     /// The size to generate, the size to deliver, and the latents of the former.

@@ -2,14 +2,14 @@
 
 mod job;
 mod stages;
+mod vae;
 
 use burn::tensor::Device;
 use diffusion::SchedulerConfig;
 use models::dit::pixart::{Pixart, PixartConfig};
-use models::vae::kl::{AutoencoderKl, KlConfig};
 use nn::{Dit, Store};
 
-use crate::captions::TextEncoder;
+pub(crate) use self::vae::{Vae, encode_picture, open_vae};
 use crate::component::{Component, Holding, Loras};
 use crate::error::{Error, Result};
 use crate::folder::{self, ModelFolder};
@@ -17,6 +17,7 @@ use crate::lora::Naming;
 use crate::pipeline::{Answer, Frames, Latents, Residency, Setup};
 use crate::progress::Progress;
 use crate::request::Request;
+use crate::text::{Padding, Preparation, TextEncoder, TextRules};
 
 /// A PixArt-alpha folder, checked and ready.
 pub(crate) struct Pipeline {
@@ -27,12 +28,16 @@ pub(crate) struct Pipeline {
     timesteps: Option<Vec<f64>>,
     text: TextEncoder,
     transformer: (Pixart, Component),
-    vae: (AutoencoderKl, Component),
+    vae: Vae,
 }
 
 impl Pipeline {
     /// The classes that folders of this family have.
     pub(crate) const CLASSES: [&str; 1] = ["PixArtAlphaPipeline"];
+
+    /// The rules of its text encoders.
+    pub(crate) const TEXT: [TextRules; 1] =
+        [TextRules { preparation: Preparation::Plain, max_tokens: 120, padding: Padding::Masked }];
 
     /// Checks every component against its config. Weights stay on disk.
     ///
@@ -40,10 +45,9 @@ impl Pipeline {
     /// A part of the folder is missing, damaged or unsupported.
     pub(crate) fn open(folder: &ModelFolder, setup: &Setup) -> Result<Pipeline> {
         let scheduler = folder.text("scheduler", "scheduler_config.json")?;
-        let text = TextEncoder::open(folder)?;
+        let text = TextEncoder::open(folder, 0)?;
         let config = PixartConfig::from_json(&folder.text("transformer", "config.json")?)?;
         let transformer = Pixart { config };
-        let vae = AutoencoderKl::new(KlConfig::from_json(&folder.text("vae", "config.json")?)?);
         let transformer_weights = Component::new(
             folder.weights("transformer")?,
             Holding { precision: setup.precision, kept: &Pixart::KEPT },
@@ -56,11 +60,6 @@ impl Pipeline {
                 "--lora-2 is for models with two experts; PixArt-alpha has one transformer";
             return Err(Error::Request(reason.to_owned()));
         }
-        // Pixels show what bf16 does to a VAE, and its weights are few.
-        let vae_weights =
-            Component::new(folder.weights("vae")?, Holding::STORED, &[], |weights| {
-                vae.declare(weights)
-            })?;
         let pipeline = Pipeline {
             device: setup.device.clone(),
             residency: setup.residency,
@@ -68,7 +67,7 @@ impl Pipeline {
             timesteps: folder.option("timesteps")?,
             text,
             transformer: (transformer, transformer_weights),
-            vae: (vae, vae_weights),
+            vae: open_vae(folder)?,
         };
         pipeline.agree()?;
         Ok(pipeline)

@@ -11,9 +11,8 @@ use crate::captions::Captions;
 use crate::error::Result;
 use crate::pipeline::Frames;
 use crate::progress::{self, Progress};
-use crate::request::{CaptionStyle, Decoding, Request};
+use crate::request::{Decoding, Request};
 use crate::sampling::Spot;
-use crate::tokenizer::caption;
 use crate::{finite, pixels, sizes};
 
 impl Pipeline {
@@ -26,14 +25,7 @@ impl Pipeline {
     ) -> Result<Captions> {
         let guided = job.guidance.branches().contains(&Branch::Unconditional);
         let negative = guided.then_some(request.negative.as_str());
-        let device = &self.device;
-        self.text.encode(&request.prompts, negative, progress, |encoder, text| {
-            let text = match request.clean_caption {
-                CaptionStyle::Plain => caption::plain(text),
-                CaptionStyle::Cleaned => caption::cleaned(text)?,
-            };
-            encoder.embed(&text, job.max_tokens, device)
-        })
+        self.text.encode((&request.prompts, negative), &job.rules, &self.device, progress)
     }
 
     /// Noise to latents, `[pictures, C, h, w]`.

@@ -30,6 +30,7 @@ pub struct Tokens {
 pub struct Tokenizer {
     pipeline: tokenizers::Tokenizer,
     padding: u32,
+    max_length: Option<usize>,
 }
 
 impl Tokenizer {
@@ -52,7 +53,13 @@ impl Tokenizer {
             let reason = format!("it has no padding token `{}`", settings.padding);
             TokenizerError::Corrupt { path, reason }
         })?;
-        Ok(Tokenizer { pipeline, padding })
+        Ok(Tokenizer { pipeline, padding, max_length: settings.max_length })
+    }
+
+    /// Tokens of a caption at the most, as `tokenizer_config.json` has it. [`Tokenizer::encode`] goes
+    /// by what it is given.
+    pub fn max_length(&self) -> Option<usize> {
+        self.max_length
     }
 
     /// Cuts a caption into exactly `max_tokens` tokens: padded if it is shorter; if it is longer,

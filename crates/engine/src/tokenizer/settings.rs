@@ -26,6 +26,8 @@ pub(super) struct Settings {
     pub(super) unknown: String,
     /// How many `<extra_id_N>` follow the pieces.
     pub(super) extra_ids: usize,
+    /// Tokens of a caption at the most, if the file says so.
+    pub(super) max_length: Option<usize>,
 }
 
 impl Settings {
@@ -66,6 +68,8 @@ impl Settings {
             end: text(file.eos_token, "</s>"),
             unknown: text(file.unk_token, "<unk>"),
             extra_ids,
+            // Files that know no limit have a number like 1e30.
+            max_length: file.model_max_length.filter(|length| *length < 1e9).map(|it| it as usize),
         })
     }
 }
@@ -78,6 +82,7 @@ struct SettingsFile {
     eos_token: Option<Name>,
     unk_token: Option<Name>,
     extra_ids: Option<usize>,
+    model_max_length: Option<f64>,
     padding_side: Option<String>,
     truncation_side: Option<String>,
 }

@@ -6,6 +6,7 @@ use models::vision::clip::{ClipVision, ClipVisionConfig};
 use nn::Weights;
 
 use super::job::{Job, MASK_CHANNELS};
+use super::vae::encode_clip;
 use super::{Conditioning, Pipeline};
 use crate::component::{Component, Holding};
 use crate::error::{Error, Result};
@@ -100,12 +101,12 @@ impl Pipeline {
         let condition = match self.conditioning {
             Conditioning::FirstFrame => {
                 let clip = image.conditioning(job.size, &self.device).unsqueeze_dim::<5>(2);
-                let latents = self.encode_clip(clip)?;
+                let latents = encode_clip(&mut self.vae, clip, &self.device)?;
                 Condition { beside: None, first: Some(lattice.patchify(latents)), seen }
             }
             _ => {
                 let clip = clip(job, &pictures, &self.device);
-                let latents = self.encode_clip(clip)?;
+                let latents = encode_clip(&mut self.vae, clip, &self.device)?;
                 let given = given_frames(job, &self.device);
                 let beside = lattice.patchify(Tensor::cat(vec![given, latents], 1));
                 Condition { beside: Some(beside), first: None, seen }
@@ -113,16 +114,6 @@ impl Pipeline {
         };
         progress.reach(1);
         Ok(condition)
-    }
-
-    /// Normalised latents `[1, C, f, h, w]` of a clip `[1, 3, F, H, W]`.
-    fn encode_clip(&mut self, clip: Tensor<5>) -> Result<Tensor<5>> {
-        let (vae, component) = &mut self.vae;
-        let store = component.open(&self.device)?;
-        let moments = vae.encode(&Weights::new(store), clip, None, &mut |_, _| {})?;
-        let latents = moments.mean;
-        finite::check(&latents, "the encoder of the VAE", store)?;
-        Ok(vae.standardised(latents))
     }
 }
 

@@ -10,18 +10,17 @@ use crate::lattice::Lattice;
 use crate::request::{Request, Sizing};
 use crate::sampling::{self, Course};
 use crate::source_image::SourceImage;
+use crate::text::TextRules;
 use crate::{sizes, tensors};
 
-/// Text tokens, padding included.
-const MAX_TOKENS: usize = 512;
 /// Denoising steps where none are asked for.
 const STEPS: usize = 50;
 /// Guidance where none is asked for.
 const GUIDANCE: f64 = 5.0;
 /// Height and width where none are asked for.
-const SIZE: [usize; 2] = [480, 832];
+pub(crate) const SIZE: [usize; 2] = [480, 832];
 /// Frames where none are asked for.
-const FRAMES: usize = 81;
+pub(crate) const FRAMES: usize = 81;
 /// Channels beside the noise that say which frames are given: the frames of a latent frame.
 pub(super) const MASK_CHANNELS: usize = 4;
 
@@ -33,7 +32,7 @@ pub(super) struct Job {
     pub(super) course: Course,
     /// Of the first and of the second expert.
     pub(super) guidance: [Guidance; 2],
-    pub(super) max_tokens: usize,
+    pub(super) rules: TextRules,
     /// Embedded captions, if given.
     pub(super) captions: Option<Captions>,
     /// The pictures to begin and to end with.
@@ -62,7 +61,8 @@ impl Pipeline {
         let recorded = self.timesteps.as_deref();
         let solver =
             sampling::solver(request, recorded, (&self.scheduler, STEPS), lattice.tokens())?;
-        let max_tokens = request.text_tokens(MAX_TOKENS)?;
+        let own = self.text.rules();
+        let rules = TextRules { max_tokens: request.text_tokens(own.max_tokens)?, ..own };
         let branches = guidance.iter().max_by_key(|guidance| guidance.branches().len());
         let branches = branches.map_or(&[][..], Guidance::branches);
         let captions = match &request.prompt_embeds {
@@ -81,7 +81,7 @@ impl Pipeline {
         let [image, last_image] = self.images(request)?;
         let (count, seed) = (request.count, request.seed);
         let course = Course { solver, lattice, samples, seed, noise };
-        Ok(Job { frames, size, course, guidance, max_tokens, captions, image, last_image, count })
+        Ok(Job { frames, size, course, guidance, rules, captions, image, last_image, count })
     }
 
     /// Frames, height and width, and the latents for them.

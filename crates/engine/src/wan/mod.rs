@@ -8,21 +8,22 @@ mod condition;
 mod experts;
 mod job;
 mod stages;
+mod vae;
 
 use burn::tensor::Device;
 use diffusion::{Process, SchedulerConfig};
-use models::vae::wan::{AutoencoderKlWan, WanVaeConfig};
 use nn::Store;
 
 use self::condition::Vision;
 use self::experts::Experts;
-use crate::captions::TextEncoder;
-use crate::component::{Component, Holding};
+pub(crate) use self::job::{FRAMES, SIZE};
+pub(crate) use self::vae::{Vae, encode_clip, open_vae};
 use crate::error::{Error, Result};
 use crate::folder::{self, ModelFolder};
 use crate::pipeline::{Answer, Frames, Latents, Residency, Setup};
 use crate::progress::Progress;
 use crate::request::Request;
+use crate::text::{Padding, Preparation, TextEncoder, TextRules};
 
 /// How a picture enters a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub(crate) struct Pipeline {
     timesteps: Option<Vec<f64>>,
     text: TextEncoder,
     experts: Experts,
-    vae: (AutoencoderKlWan, Component),
+    vae: Vae,
     vision: Option<Vision>,
     conditioning: Conditioning,
 }
@@ -52,6 +53,13 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// The classes that folders of this family have.
     pub(crate) const CLASSES: [&str; 2] = ["WanPipeline", "WanImageToVideoPipeline"];
+
+    /// The rules of its text encoders.
+    pub(crate) const TEXT: [TextRules; 1] = [TextRules {
+        preparation: Preparation::Repaired,
+        max_tokens: 512,
+        padding: Padding::Zeroed,
+    }];
 
     /// Checks every component against its config. Weights stay on disk.
     ///
@@ -67,20 +75,15 @@ impl Pipeline {
                 scheduler.class()
             )));
         }
-        let vae =
-            AutoencoderKlWan::new(WanVaeConfig::from_json(&folder.text("vae", "config.json")?)?);
-        let vae_weights =
-            Component::new(folder.weights("vae")?, Holding::STORED, &[], |weights| {
-                vae.declare(weights)
-            })?;
+        let vae = open_vae(folder)?;
         let experts = Experts::open(folder, setup)?;
         let expanded = folder.option::<bool>("expand_timesteps")?.unwrap_or(false);
-        let conditioning = conditioning(&experts, vae.config.latent_channels, expanded)?;
+        let conditioning = conditioning(&experts, vae.0.config.latent_channels, expanded)?;
         let vision = match experts.config().picture {
             Some(_) => Some(Vision::open(folder)?),
             None => None,
         };
-        let text = TextEncoder::open(folder)?;
+        let text = TextEncoder::open(folder, 0)?;
         folder::agree(
             ("d_model of text_encoder", text.width()),
             ("text_dim of transformer", experts.config().text_width),
@@ -92,7 +95,7 @@ impl Pipeline {
             timesteps: folder.option("timesteps")?,
             text,
             experts,
-            vae: (vae, vae_weights),
+            vae,
             vision,
             conditioning,
         })

@@ -17,7 +17,6 @@ use crate::pipeline::Frames;
 use crate::progress::{self, Progress};
 use crate::request::{Decoding, Request};
 use crate::sampling::Spot;
-use crate::tokenizer::caption;
 use crate::{finite, pixels};
 
 impl Pipeline {
@@ -29,14 +28,7 @@ impl Pipeline {
         progress: &mut dyn Progress,
     ) -> Result<Captions> {
         let negative = job.guided().then_some(request.negative.as_str());
-        let device = &self.device;
-        self.text.encode(&request.prompts, negative, progress, |encoder, text| {
-            let context = encoder.embed(&caption::repaired(text), job.max_tokens, device)?;
-            let mask = context.mask.expect("an encoder gives a mask");
-            let [_, length, width] = context.tokens.dims();
-            let tokens = context.tokens * mask.reshape([1, length, 1]).expand([1, length, width]);
-            Ok(Context::text(tokens, None))
-        })
+        self.text.encode((&request.prompts, negative), &job.rules, &self.device, progress)
     }
 
     /// Noise to latents, `[clips, C, F, h, w]`.

@@ -1,5 +1,8 @@
 //! What users give, against what diffusers and transformers make of it (see `goldens/README.md`).
 
+mod encoder;
+mod folder;
 mod lora;
+mod negative;
 mod pictures;
 mod tokenizer;

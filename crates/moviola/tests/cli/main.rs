@@ -5,6 +5,7 @@
 mod folder;
 mod generate;
 mod inspect;
+mod preprocess;
 mod refusals;
 mod wan;
 mod weird;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, TensorData};
+use data::preprocess::Encode;
 use data::store::{Bucket, Fingerprint, LATENTS, Origin, REF_LATENTS, Sample, TEXT, Writer};
 use diffusion::Draw;
-use nn::Context;
-use recipe::{Dialect, FREE, Recipe, Run, Site, Student, Texts, Which};
+use engine::{EncoderSetup, FolderEncoder};
+use recipe::{Dialect, FREE, Recipe, Run, Site, Student, Which};
 use train::STUDENT;
 
 fn root() -> PathBuf {
@@ -20,10 +21,18 @@ fn folder(name: &str) -> String {
     root().join("goldens").join(name).display().to_string()
 }
 
-/// Random samples for a family: channels and size of latents, width of the text.
-fn dataset(path: &Path, channels: usize, [f, h, w]: [usize; 3], width: usize, reference: bool) {
-    let encoders = Fingerprint::new([("video", "test".to_owned())]);
-    let mut writer = Writer::open(path, &encoders, 1 << 20).unwrap();
+/// The encoders of a folder.
+fn encoders(model: &str) -> Fingerprint {
+    let setup = EncoderSetup { device: Device::flex(), dtype: burn::tensor::FloatDType::F32 };
+    FolderEncoder::open(Path::new(&folder(model)), &setup).unwrap().fingerprint()
+}
+
+/// Random samples for a family: size of latents, width of the text.
+fn dataset(path: &Path, model: &str, [f, h, w]: [usize; 3], width: usize, reference: bool) {
+    let channels = 4;
+    let mut writer = Writer::open(path, &encoders(model), 1 << 20).unwrap();
+    let null = TensorData::new(vec![0.5f32; width], [1, width]);
+    writer.put_null_text(&BTreeMap::from([(TEXT.to_owned(), null)])).unwrap();
     for index in 0..5usize {
         let draw = Draw::new(7).sample(index as u64);
         let latents = |name: &str| {
@@ -45,24 +54,15 @@ fn dataset(path: &Path, channels: usize, [f, h, w]: [usize; 3], width: usize, re
     writer.flush().unwrap();
 }
 
-fn texts(width: usize) -> Texts {
-    let device = Device::flex();
-    let null = TensorData::new(vec![0.5f32; width], [1, width]);
-    let negative = Tensor::<3>::ones([1, 2, width], &device);
-    Texts {
-        negative: Some(Context::text(negative, None)),
-        null: BTreeMap::from([(TEXT.to_owned(), null)]),
-    }
-}
-
 fn read(name: &str, overrides: &[String]) -> Recipe {
     Recipe::read(&root().join("recipes").join(name), overrides).unwrap()
 }
 
-fn build(recipe: &Recipe, run: Option<&Path>, width: usize) -> recipe::Result<Run> {
-    let (device, texts, callbacks) = (Device::flex(), texts(width), Vec::new());
+fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
+    let (device, callbacks) = (Device::flex(), Vec::new());
+    let negative = recipe.negative(&device)?;
     let record = Box::new(|_: u64, _: &[(&str, f64)]| Ok(()));
-    recipe.build(Site { folder: run, device, texts, callbacks, record })
+    recipe.build(Site { folder: run, device, negative, callbacks, record })
 }
 
 /// Overrides that make a recipe small: its models are tiny folders, its data random.
@@ -83,14 +83,14 @@ fn small(model: &str, data: &Path, roles: &[&str]) -> Vec<String> {
     all
 }
 
-/// Channels of latents and width of the text of the tiny Wan folder.
-const WAN: (usize, usize) = (4, 8);
+/// Width of the text of the tiny Wan folder.
+const WAN: usize = 8;
 
 #[test]
 fn every_recipe_takes_steps() {
     let temporary = tempfile::tempdir().unwrap();
     let data = temporary.path().join("data");
-    dataset(&data, WAN.0, [2, 4, 6], WAN.1, true);
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, true);
     let all: [(&str, &[&str]); 4] = [
         ("wan-full.yaml", &[STUDENT]),
         ("wan-lora.yaml", &[STUDENT]),
@@ -100,7 +100,7 @@ fn every_recipe_takes_steps() {
     for (name, roles) in all {
         let recipe = read(name, &small("wan-tiny", &data, roles));
         let run = temporary.path().join(name);
-        let mut trainer = build(&recipe, Some(&run), WAN.1).unwrap().trainer;
+        let mut trainer = build(&recipe, Some(&run)).unwrap().trainer;
         assert_eq!(trainer.run().unwrap(), 2, "{name}");
         assert!(trainer.method().role(STUDENT).unwrap().skipped() == 0, "{name}");
     }
@@ -109,11 +109,11 @@ fn every_recipe_takes_steps() {
 #[test]
 fn pixart_is_trained_too() {
     let temporary = tempfile::tempdir().unwrap();
-    let (data, width) = (temporary.path().join("data"), 20);
-    dataset(&data, 4, [1, 6, 8], width, false);
     for model in ["pixart-tiny", "pixart-tiny-conditions"] {
+        let data = temporary.path().join(model);
+        dataset(&data, model, [1, 6, 8], 20, false);
         let recipe = read("wan-full.yaml", &small(model, &data, &[STUDENT]));
-        let mut trainer = build(&recipe, None, width).unwrap().trainer;
+        let mut trainer = build(&recipe, None).unwrap().trainer;
         assert_eq!(trainer.run().unwrap(), 2);
         assert_eq!(trainer.method().role(STUDENT).unwrap().updates(), 2);
     }
@@ -130,14 +130,14 @@ fn a_run_goes_on_and_is_exported() {
     let recipe = read("quickstart.yaml", &overrides);
     let run = temporary.path().join("run");
     let stop = Arc::new(AtomicBool::new(true));
-    let trainer = build(&recipe, Some(&run), 64).unwrap().trainer;
+    let trainer = build(&recipe, Some(&run)).unwrap().trainer;
     assert_eq!(trainer.stopping_at(stop).run().unwrap(), 0);
-    let mut trainer = build(&recipe, Some(&run), 64).unwrap().trainer;
+    let mut trainer = build(&recipe, Some(&run)).unwrap().trainer;
     assert!(trainer.resume(&FREE, &Device::flex()).unwrap().is_none());
     assert_eq!(trainer.run().unwrap(), 3);
 
     let other = read("quickstart.yaml", &[&overrides[..], &["loop.seed=9".to_owned()]].concat());
-    let mut trainer = build(&other, Some(&run), 64).unwrap().trainer;
+    let mut trainer = build(&other, Some(&run)).unwrap().trainer;
     let message = trainer.resume(&FREE, &Device::flex()).unwrap_err().to_string();
     assert!(message.contains("these keys differ: loop.seed"), "{message}");
 
@@ -158,7 +158,7 @@ fn a_run_goes_on_and_is_exported() {
     // A model that was exported can be trained on.
     let further = format!("models.student={{from: {}, rate: {{peak: 1.0e-3}}}}", model.display());
     let recipe = read("quickstart.yaml", &[further, "loop.steps=1".to_owned()]);
-    assert_eq!(build(&recipe, None, 64).unwrap().trainer.run().unwrap(), 1);
+    assert_eq!(build(&recipe, None).unwrap().trainer.run().unwrap(), 1);
 }
 
 /// What is refused before any work, with what it says.
@@ -166,15 +166,14 @@ fn a_run_goes_on_and_is_exported() {
 fn what_cannot_be_built_is_refused() {
     let temporary = tempfile::tempdir().unwrap();
     let data = temporary.path().join("data");
-    dataset(&data, WAN.0, [2, 4, 6], WAN.1, false);
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
     let empty = temporary.path().join("empty");
-    let encoders = Fingerprint::new([("video", "test".to_owned())]);
-    drop(Writer::open(&empty, &encoders, 1 << 20).unwrap());
+    drop(Writer::open(&empty, &encoders("wan-tiny"), 1 << 20).unwrap());
     let refused = |name: &str, data: &Path, more: &[&str]| {
         let mut overrides = small("wan-tiny", data, &[STUDENT]);
         overrides.extend(more.iter().map(|text| (*text).to_owned()));
         let recipe = read(name, &overrides);
-        build(&recipe, None, WAN.1).err().expect("it should be refused").to_string()
+        build(&recipe, None).err().expect("it should be refused").to_string()
     };
     let cases = [
         (
@@ -183,6 +182,14 @@ fn what_cannot_be_built_is_refused() {
         ),
         (refused("wan-full.yaml", &empty, &[]), "the dataset is empty"),
         (refused("wan-full.yaml", &temporary.path().join("none"), &[]), "none"),
+        (
+            refused(
+                "wan-full.yaml",
+                &data,
+                &[&format!("models.student.from={}", folder("pixart-tiny"))],
+            ),
+            "encoder",
+        ),
         (
             refused("wan-lora.yaml", &data, &["models.student.learns.targets=[to_qq]"]),
             "`to_qq` matches no layer of the model; the nearest is `to_q`",
@@ -222,10 +229,10 @@ fn what_cannot_be_built_is_refused() {
 fn a_lora_is_exported_in_two_dialects() {
     let temporary = tempfile::tempdir().unwrap();
     let data = temporary.path().join("data");
-    dataset(&data, WAN.0, [2, 4, 6], WAN.1, false);
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
     let run = temporary.path().join("run");
     let recipe = read("wan-lora.yaml", &small("wan-tiny", &data, &[STUDENT]));
-    build(&recipe, Some(&run), WAN.1).unwrap().trainer.run().unwrap();
+    build(&recipe, Some(&run)).unwrap().trainer.run().unwrap();
     let student = Student::open(&run, Which::Live, &Device::flex()).unwrap();
     assert!(Student::open(&run, Which::Average, &Device::flex()).is_err());
     let mut stores = Vec::new();

@@ -1,0 +1,145 @@
+//! What `ffprobe` says of a video before any of its frames is decoded.
+
+use super::ffmpeg::{decode, input, last_line, not_started};
+use super::{FrameRate, Result};
+use serde::Deserialize;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const FFPROBE: &str = "ffprobe";
+const ENTRIES: &str = "stream=width,height,avg_frame_rate,r_frame_rate,nb_frames,nb_read_packets\
+                       :stream_side_data=rotation:stream_tags=rotate";
+
+/// The first video of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Stream {
+    /// Frames per second, on average.
+    pub(crate) rate: FrameRate,
+    /// Height as it is shown.
+    pub(crate) height: usize,
+    /// Width as it is shown.
+    pub(crate) width: usize,
+    /// How many frames there are, if the file says so.
+    frames: Option<usize>,
+}
+
+impl Stream {
+    /// Asks what the file says of itself.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such file, it has no video, or ffprobe is not installed.
+    pub(crate) fn probe(path: &Path) -> Result<Stream> {
+        let found = ask(path, &[])?;
+        let stream = found.ok_or_else(|| decode(path, "it has no video stream"))?;
+        stream.promote().ok_or_else(|| decode(path, "its video has no frame rate"))
+    }
+
+    /// How many frames there are. Where the file does not say so, its packets are counted, which
+    /// reads all of it but decodes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the file is damaged.
+    pub(crate) fn count(&self, path: &Path) -> Result<usize> {
+        if let Some(frames) = self.frames {
+            return Ok(frames);
+        }
+        let counted = ask(path, &["-count_packets"])?.and_then(|stream| stream.nb_read_packets);
+        let counted = counted.and_then(|text| text.parse().ok());
+        counted.ok_or_else(|| decode(path, "its frames cannot be counted"))
+    }
+}
+
+/// The first video stream of a file, if it has one.
+fn ask(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
+    let file = std::fs::File::open(path);
+    file.map_err(|source| super::Error::Read { path: path.to_owned(), source })?;
+    let mut command = Command::new(FFPROBE);
+    command.args(["-v", "error", "-select_streams", "v:0"]).args(more);
+    command.args(["-show_entries", ENTRIES, "-of", "json"]).arg(input(path));
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|source| not_started(path, FFPROBE, source))?;
+    if !output.status.success() {
+        return Err(decode(path, last_line(&String::from_utf8_lossy(&output.stderr))));
+    }
+    let answer: Answer = serde_json::from_slice(&output.stdout)
+        .map_err(|err| decode(path, &format!("ffprobe's answer is not readable: {err}")))?;
+    Ok(answer.streams.into_iter().next())
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    streams: Vec<RawStream>,
+}
+
+/// A stream as ffprobe writes it; what it does not know is missing or `N/A`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawStream {
+    width: usize,
+    height: usize,
+    avg_frame_rate: String,
+    r_frame_rate: String,
+    nb_frames: Option<String>,
+    nb_read_packets: Option<String>,
+    side_data_list: Vec<SideData>,
+    tags: Tags,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SideData {
+    rotation: Option<f64>,
+}
+
+/// Where ffmpeg before 5 keeps the rotation.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Tags {
+    rotate: Option<String>,
+}
+
+impl RawStream {
+    fn promote(self) -> Option<Stream> {
+        // Some containers do not know the average.
+        let rate = self.avg_frame_rate.parse().or_else(|_| self.r_frame_rate.parse()).ok()?;
+        let rotation = self.side_data_list.iter().find_map(|data| data.rotation);
+        let rotation = rotation.or_else(|| self.tags.rotate?.parse().ok()).unwrap_or(0.0);
+        let is_sideways = (rotation / 90.0).round().rem_euclid(2.0) == 1.0;
+        let (height, width) = match is_sideways {
+            true => (self.width, self.height),
+            false => (self.height, self.width),
+        };
+        let frames = self.nb_frames.and_then(|text| text.parse().ok()).filter(|&frames| frames > 0);
+        Some(Stream { rate, height, width, frames })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(json: &str) -> Option<Stream> {
+        serde_json::from_str::<RawStream>(json).expect("a stream").promote()
+    }
+
+    #[test]
+    fn sizes_are_as_shown_and_rates_are_averages() {
+        let base = r#""width": 64, "height": 32, "r_frame_rate": "25/1""#;
+        let cases = [
+            (r#""avg_frame_rate": "8/1", "nb_frames": "3""#, (32, 64), 8.0, Some(3)),
+            (r#""avg_frame_rate": "0/0", "nb_frames": "N/A""#, (32, 64), 25.0, None),
+            (r#""side_data_list": [{}, {"rotation": -90}]"#, (64, 32), 25.0, None),
+            (r#""side_data_list": [{"rotation": 180}]"#, (32, 64), 25.0, None),
+            (r#""tags": {"rotate": "270"}, "nb_frames": "0""#, (64, 32), 25.0, None),
+        ];
+        for (more, size, rate, frames) in cases {
+            let found = stream(&format!("{{{base}, {more}}}")).expect("a rate");
+            assert_eq!((found.height, found.width), size, "{more}");
+            assert_eq!((found.rate.per_second(), found.frames), (rate, frames), "{more}");
+        }
+        assert_eq!(stream(r#"{"width": 4, "height": 4}"#), None);
+    }
+}

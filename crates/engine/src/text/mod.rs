@@ -1,0 +1,149 @@
+//! Captions to embeddings: a tokenizer and a T5 encoder of a folder, and the rules they follow.
+
+mod negative;
+mod rules;
+
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use models::text::t5::{T5Config, T5Encoder};
+use nn::{Context, Weights};
+
+pub use self::negative::{PromptSetup, encode_negative_prompt};
+pub use self::rules::{Padding, Preparation, TextRules};
+
+use crate::captions::Captions;
+use crate::component::{Component, Holding};
+use crate::error::Result;
+use crate::finite;
+use crate::folder::ModelFolder;
+use crate::progress::{self, Progress};
+use crate::tokenizer::Tokenizer;
+
+/// An embedded caption with its padding.
+#[derive(Clone, Debug)]
+pub struct PromptEmbedding {
+    /// The tokens, `[1, L, D]`.
+    pub tokens: Tensor<3>,
+    /// `[1, L]`, 1 where a token counts and 0 where it is padding. Padding comes last.
+    pub mask: Tensor<2>,
+}
+
+impl PromptEmbedding {
+    /// What a transformer is given.
+    pub(crate) fn context(self, padding: Padding) -> Context {
+        match padding {
+            Padding::Masked => Context::text(self.tokens, Some(self.mask)),
+            Padding::Zeroed => Context::text(self.tokens, None),
+        }
+    }
+
+    /// The tokens that count, `[L, D]`.
+    pub(crate) fn valid(self) -> Tensor<2> {
+        let count = self.mask.sum().into_scalar::<f32>() as usize;
+        self.tokens.squeeze_dim::<2>(0).slice_dim(0, 0..count)
+    }
+
+    /// The same in another type.
+    fn cast(self, dtype: FloatDType) -> PromptEmbedding {
+        PromptEmbedding { tokens: self.tokens.cast(dtype), mask: self.mask.cast(dtype) }
+    }
+}
+
+/// The folders of an encoder and of its tokenizer: `text_encoder`, `text_encoder_2`, ….
+pub(crate) fn names(index: usize) -> [String; 2] {
+    let suffix = if index == 0 { String::new() } else { format!("_{}", index.saturating_add(1)) };
+    ["text_encoder", "tokenizer"].map(|name| format!("{name}{suffix}"))
+}
+
+/// A text encoder of a folder with its tokenizer.
+pub(crate) struct TextEncoder {
+    rules: TextRules,
+    tokenizer: Tokenizer,
+    network: T5Encoder,
+    component: Component,
+}
+
+impl TextEncoder {
+    /// Opens the encoder and the tokenizer of an index and checks them; weights stay on disk, in the
+    /// type they are stored in. A caption is read once, and rounding its encoder shows in every step.
+    ///
+    /// # Errors
+    /// A part is missing, damaged or unsupported.
+    pub(crate) fn open(folder: &ModelFolder, index: usize) -> Result<TextEncoder> {
+        let [encoder, tokenizer] = names(index);
+        let config = T5Config::from_json(&folder.text(&encoder, "config.json")?)?;
+        let network = T5Encoder::new(config);
+        let weights = folder.weights(&encoder)?;
+        let component = Component::new(weights, Holding::STORED, &T5Encoder::IGNORED, |weights| {
+            network.declare(weights)
+        })?;
+        let tokenizer = Tokenizer::open(&folder.component(&tokenizer)?)?;
+        let rules = TextRules::of(folder, index, tokenizer.max_length())?;
+        Ok(TextEncoder { rules, tokenizer, network, component })
+    }
+
+    /// How captions are embedded unless a request says otherwise.
+    pub(crate) fn rules(&self) -> TextRules {
+        self.rules
+    }
+
+    /// The width of an embedding.
+    pub(crate) fn width(&self) -> usize {
+        self.network.config.width
+    }
+
+    /// Lets go of the weights.
+    pub(crate) fn close(&mut self) {
+        self.component.close();
+    }
+
+    /// Embeds all prompts and, if there is one, the negative prompt, which serves them all.
+    ///
+    /// # Errors
+    /// A caption cannot be embedded, or an interruption.
+    pub(crate) fn encode(
+        &mut self,
+        (prompts, negative): (&[String], Option<&str>),
+        rules: &TextRules,
+        device: &Device,
+        progress: &mut dyn Progress,
+    ) -> Result<Captions> {
+        let texts: Vec<&str> = prompts.iter().map(String::as_str).chain(negative).collect();
+        progress.begin("encode", texts.len());
+        let mut contexts = Vec::with_capacity(texts.len());
+        for (done, text) in texts.iter().enumerate() {
+            progress::check(progress)?;
+            contexts.push(self.embed(text, rules, device)?.context(rules.padding));
+            progress.reach(done + 1);
+        }
+        let negatives = match negative {
+            Some(_) => vec![contexts.pop().expect("the negative prompt came last"); prompts.len()],
+            None => Vec::new(),
+        };
+        Ok(Captions { prompts: contexts, negatives })
+    }
+
+    /// The embedding of a caption as it was written: made ready, cut or padded to the tokens of the
+    /// rules, and finished as they say.
+    ///
+    /// # Errors
+    /// The tokenizer's and the network's.
+    pub(crate) fn embed(
+        &mut self,
+        caption: &str,
+        rules: &TextRules,
+        device: &Device,
+    ) -> Result<PromptEmbedding> {
+        let text = rules.preparation.apply(caption)?;
+        let tokens = self.tokenizer.encode(&text, rules.max_tokens)?;
+        let shape = [1, tokens.ids.len()];
+        let ids: Vec<i64> = tokens.ids.iter().map(|id| i64::from(*id)).collect();
+        let mask: Vec<f32> = tokens.mask.iter().map(|keep| f32::from(*keep)).collect();
+        let ids: Tensor<2, Int> = Tensor::from_data(TensorData::new(ids, shape), device);
+        let mask: Tensor<2> = Tensor::from_data(TensorData::new(mask, shape), device);
+        let store = self.component.open(device)?;
+        let tokens = self.network.encode(&Weights::new(store), ids, mask.clone())?;
+        finite::check(&tokens, "the text encoder", store)?;
+        let tokens = rules.padding.apply(tokens, &mask);
+        Ok(PromptEmbedding { tokens, mask })
+    }
+}

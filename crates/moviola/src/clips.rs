@@ -1,0 +1,92 @@
+//! Which clips `preprocess` and `doctor` are about, and what they find of them.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use data::preprocess::{Buckets, Cause, Frame, Media, Probe, Report, Rules, doctor, find_sources};
+use data::store::Bucket;
+use engine::{ClipSizes, Error, Result};
+use indicatif::ProgressBar;
+
+use crate::bars;
+
+/// Clips, and the sizes they are brought to.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Clips {
+    /// A folder of clips and pictures with a text file beside each, or a table of them: .csv, .json
+    /// or .jsonl with `path`, `caption` and maybe `reference`
+    #[arg(long, value_name = "FOLDER|TABLE")]
+    pub(crate) data: PathBuf,
+    /// A size that clips are cut and scaled to, like 832x480x81; repeat it for several, and each clip
+    /// gets the one that suits it best [default: the model's own]
+    #[arg(long, value_name = "WxHxFRAMES")]
+    bucket: Vec<Bucket>,
+    /// How much a clip may be enlarged before it is skipped instead; 1 is not at all
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    enlarge: f64,
+}
+
+impl Clips {
+    /// The buckets asked for, or the model's own, under the rules of the model.
+    ///
+    /// # Errors
+    /// There are none, or the model cannot encode one.
+    pub(crate) fn buckets(&self, sizes: Option<ClipSizes>) -> Result<Buckets> {
+        if !(self.enlarge.is_finite() && self.enlarge > 0.0) {
+            let reason = format!("--enlarge is {}; give a number above 0, like 1.5", self.enlarge);
+            return Err(Error::Request(reason));
+        }
+        let list = match (self.bucket.is_empty(), sizes) {
+            (false, _) => self.bucket.clone(),
+            (true, Some(sizes)) => vec![sizes.own],
+            (true, None) => {
+                let reason = "there is no bucket; give --bucket, like 832x480x81, or --model";
+                return Err(Error::Request(reason.to_owned()));
+            }
+        };
+        let rules = sizes.map_or_else(Rules::default, |sizes| sizes.rules);
+        Ok(Buckets::new(list, Rules { most_enlarged: self.enlarge, ..rules })?)
+    }
+
+    /// Looks at every clip.
+    ///
+    /// # Errors
+    /// There are none, or the table cannot be read.
+    pub(crate) fn examine(&self, media: &dyn Media, buckets: &Buckets) -> Result<Report> {
+        let entries = find_sources(&self.data)?;
+        if entries.is_empty() {
+            return Err(Error::Request(format!(
+                "there are no clips in {}; give a folder with videos or pictures, or a table that \
+                 lists some",
+                self.data.display()
+            )));
+        }
+        let bar = bars::over_clips("look", entries.len());
+        let report = doctor(&entries, &Watched { media, bar: &bar }, buckets);
+        bar.finish_and_clear();
+        Ok(report)
+    }
+}
+
+/// Media whose use is seen.
+struct Watched<'a> {
+    media: &'a dyn Media,
+    bar: &'a ProgressBar,
+}
+
+impl Media for Watched<'_> {
+    fn probe(&self, path: &Path) -> Result<Probe, Cause> {
+        self.bar.set_message(path.display().to_string());
+        let probe = self.media.probe(path);
+        self.bar.inc(1);
+        probe
+    }
+
+    fn read(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(Frame) -> ControlFlow<()>,
+    ) -> Result<(), Cause> {
+        self.media.read(path, each)
+    }
+}

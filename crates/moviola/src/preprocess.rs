@@ -1,0 +1,172 @@
+//! `moviola preprocess`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use burn::tensor::{DType, FloatDType};
+use clap::ValueEnum;
+use data::preprocess::{Encode, MediaFiles, Planned, Report, Skipped, Summary, preprocess};
+use data::store::{Dataset, LATENTS, Writer};
+use engine::{EncoderSetup, Error, FolderEncoder, Result};
+
+use crate::clips::Clips;
+use crate::failure::Outcome;
+use crate::signals::INTERRUPTED;
+use crate::{bars, device, signals, threads};
+
+/// Encode clips and captions for training.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The model whose encoders are used: a diffusers folder, or a hub id `org/name[@revision]`
+    #[arg(long, value_name = "DIR|ORG/NAME")]
+    model: String,
+    #[command(flatten)]
+    clips: Clips,
+    /// The folder of the dataset. One that is there already goes on: clips that have not changed are
+    /// kept, those that are no longer listed are removed
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+    /// The type that latents and embeddings are stored in; bf16 takes half the space
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    dtype: Dtype,
+    /// Where to compute
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+const EXAMPLES: &str = "Examples:
+  moviola preprocess --model Wan-AI/Wan2.1-T2V-1.3B-Diffusers --data clips --output dataset \\
+      --bucket 832x480x81 --bucket 480x832x81
+  moviola preprocess --model goldens/pixart-tiny --data pictures.csv --output dataset \\
+      --bucket 64x64x1
+
+Ctrl-C stops after the clip at hand; the same command goes on from there.";
+
+/// A shard is written, and what it holds safe, when it has so many bytes.
+const SHARD_BYTES: usize = 64 << 20;
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dtype {
+    F32,
+    Bf16,
+}
+
+/// Checks everything, then encodes what the dataset does not have yet.
+///
+/// # Errors
+/// Something is wrong with the arguments, the model or the dataset, or nothing can be encoded.
+pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
+    threads::within(arguments.threads, || Ok(work(arguments)?))
+}
+
+fn work(arguments: &Arguments) -> Result<ExitCode> {
+    let device = device::parse(&arguments.device)?;
+    let dtype = match arguments.dtype {
+        Dtype::F32 => FloatDType::F32,
+        Dtype::Bf16 => FloatDType::BF16,
+    };
+    let model = engine::locate(&arguments.model)?;
+    let mut encoder = FolderEncoder::open(&model, &EncoderSetup { device, dtype })?;
+    let buckets = arguments.clips.buckets(Some(encoder.sizes()))?;
+    check_output(&arguments.output, &encoder, dtype)?;
+    let Report { planned, skipped } = arguments.clips.examine(&MediaFiles, &buckets)?;
+    tell(&skipped);
+    if planned.is_empty() {
+        return Err(Error::Request(format!(
+            "none of the {} clips of {} can be encoded; nothing was written",
+            skipped.len(),
+            arguments.clips.data.display()
+        )));
+    }
+    let summary = encode(&planned, &mut encoder, &arguments.output)?;
+    tell(&summary.failed);
+    finish(&arguments.output, &summary, skipped.len())
+}
+
+/// Encodes into the dataset and shows how far it is.
+fn encode(planned: &[Planned], encoder: &mut FolderEncoder, output: &Path) -> Result<Summary> {
+    let mut writer = Writer::open(output, &encoder.fingerprint(), SHARD_BYTES)?;
+    let stop = signals::watch()?;
+    if !writer.has_null_text() {
+        writer.put_null_text(&encoder.null_text()?)?;
+    }
+    let bar = bars::over_clips("encode", planned.len());
+    bar.tick();
+    let mut progress = |progress: data::preprocess::Progress<'_>| {
+        bar.set_position(progress.done as u64);
+        bar.set_message(progress.id.to_owned());
+    };
+    let summary = preprocess(planned, &MediaFiles, encoder, &mut writer, &mut progress, &stop);
+    bar.finish_and_clear();
+    Ok(summary?)
+}
+
+/// Says which clips are left out, and why.
+fn tell(skipped: &[Skipped]) {
+    for Skipped { id, reason } in skipped {
+        eprintln!("skipped {id}: {reason}");
+    }
+}
+
+/// Says what became of the clips.
+fn finish(output: &Path, summary: &Summary, skipped: usize) -> Result<ExitCode> {
+    let Summary { written, kept, removed, failed, interrupted } = summary;
+    if *interrupted {
+        crate::say(format_args!(
+            "interrupted: {written} clips were encoded and {kept} were there already; run the same \
+             command again to go on\n"
+        ))?;
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    let samples = Dataset::open(output)?.len();
+    crate::say(format_args!(
+        "{}: {samples} samples ({written} encoded now, {kept} kept, {removed} removed), {} clips \
+         skipped\n",
+        output.display(),
+        skipped + failed.len()
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses a folder that holds something else, or a dataset of other encoders or of another type.
+fn check_output(output: &Path, encoder: &FolderEncoder, dtype: FloatDType) -> Result<()> {
+    match Dataset::open(output) {
+        Ok(dataset) => {
+            dataset.check_encoders(&encoder.fingerprint())?;
+            let latents = dataset.read(0)?.tensors.remove(LATENTS);
+            let asked = DType::from(dtype);
+            match latents.map(|latents| latents.dtype()).filter(|made| *made != asked) {
+                Some(made) => Err(Error::Request(format!(
+                    "the dataset {} holds {}, but --dtype asks for {}; choose the same type, or \
+                     preprocess into a new folder",
+                    output.display(),
+                    made.name(),
+                    asked.name()
+                ))),
+                None => Ok(()),
+            }
+        }
+        Err(data::Error::EmptyDataset { .. }) => Ok(()),
+        Err(data::Error::NoDataset { .. }) => no_other_files(output),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Refuses a folder with files that no dataset has.
+fn no_other_files(output: &Path) -> Result<()> {
+    const OURS: [&str; 3] = ["shards", "writer.lock", "dataset.part"];
+    let Ok(entries) = fs::read_dir(output) else { return Ok(()) };
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    match names.into_iter().find(|name| !OURS.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Error::Request(format!(
+            "{} is no dataset: it holds `{name}`; choose a new or an empty folder",
+            output.display()
+        ))),
+    }
+}

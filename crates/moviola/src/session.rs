@@ -1,0 +1,81 @@
+//! A training run from its recipe to its last step: what `train` and `quickstart` share.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use burn::tensor::Device;
+use journal::Journal;
+use recipe::{FREE, Facts, Recipe, Recorder, Run, Site};
+use train::{Callback, Resumed};
+
+use crate::failure::{Failure, Outcome};
+use crate::watch::Watch;
+
+/// A training that is over.
+pub(crate) struct Learnt {
+    /// What it was about.
+    pub(crate) facts: Facts,
+    /// How long it took in this process.
+    pub(crate) seconds: f64,
+    /// The step it began after.
+    pub(crate) from: u64,
+}
+
+/// Builds a run, goes on where it stopped, and trains to the end. `again` is the command that goes on.
+///
+/// # Errors
+/// Something is wrong with the recipe, a model, the data or the disk, or the user interrupted.
+pub(crate) fn learn(
+    recipe: &Recipe,
+    folder: &Path,
+    stop: &Arc<AtomicBool>,
+    device: &Device,
+    again: &str,
+) -> Outcome<Learnt> {
+    let begun = Instant::now();
+    let negative = recipe.negative(device)?;
+    if negative.is_some() {
+        let now = resident().map_or("unknown".to_owned(), |bytes| format!("{bytes} MiB"));
+        eprintln!("the negative prompt is encoded and its encoder freed; memory in use: {now}");
+    }
+    let journal = Journal::new(folder);
+    let own = journal.clone();
+    let record: Recorder = Box::new(move |step, numbers| {
+        own.record(step, numbers).map_err(|err| train::Error::Callback {
+            name: "journal".to_owned(),
+            reason: err.to_string(),
+        })
+    });
+    let callbacks: Vec<Box<dyn Callback>> =
+        vec![Box::new(Watch::new(recipe.run.steps)), Box::new(journal)];
+    let site = Site { folder: Some(folder), device: device.clone(), negative, callbacks, record };
+    let Run { trainer, facts, .. } = recipe.build(site)?;
+    let mut trainer = trainer.stopping_at(Arc::clone(stop));
+    let resumed = trainer.resume(&FREE, device)?;
+    let from = resumed.as_ref().map_or(0, |resumed| resumed.step);
+    tell(resumed);
+    let step = trainer.run()?;
+    if step < recipe.run.steps {
+        let text = format!("stopped after step {step}; `{again}` goes on from there");
+        return Err(Failure::Interrupted(text));
+    }
+    Ok(Learnt { facts, seconds: begun.elapsed().as_secs_f64(), from })
+}
+
+/// Says where a run goes on.
+fn tell(resumed: Option<Resumed>) {
+    let Some(resumed) = resumed else { return };
+    for skipped in &resumed.skipped {
+        eprintln!("passing over {}: {}", skipped.path.display(), skipped.reason);
+    }
+    eprintln!("going on after step {} from {}", resumed.step, resumed.path.display());
+}
+
+/// Memory of this process in MiB, where the system tells.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? / 1024)
+}

@@ -1,0 +1,322 @@
+//! `moviola preprocess` and `moviola doctor`: from files to encoded samples.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use burn::tensor::{DType, Device, FloatDType};
+use data::media::{ClipWriter, Frame, FrameRate};
+use data::preprocess::Encode;
+use data::store::{Dataset, LATENTS, REF_LATENTS, Sample, TEXT};
+use engine::{EncoderSetup, FolderEncoder};
+use tempfile::TempDir;
+
+use crate::folder::{goldens, run};
+
+/// A folder with `clips/` and, once it is preprocessed, `dataset/`.
+struct Workplace(TempDir);
+
+impl Workplace {
+    fn new() -> Workplace {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("clips")).unwrap();
+        Workplace(root)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// A picture with a caption beside it; `seed` makes its pixels.
+    fn picture(&self, name: &str, [width, height]: [u32; 2], seed: u32, caption: &str) {
+        let path = self.path("clips").join(name);
+        let pixels = (0..width * height * 3).map(|at| ((at * 31 + seed * 97) % 251) as u8);
+        let image = image::RgbImage::from_raw(width, height, pixels.collect()).unwrap();
+        image.save(&path).unwrap();
+        fs::write(path.with_extension("txt"), caption).unwrap();
+    }
+
+    /// A video with a caption beside it.
+    fn video(&self, name: &str, [width, height]: [usize; 2], frames: usize, caption: &str) {
+        let path = self.path("clips").join(name);
+        let mut writer = ClipWriter::create(&path, FrameRate::new(8, 1).unwrap()).unwrap();
+        for frame in 0..frames {
+            let value = |at: usize| ((at * 7 + frame * 50) % 256) as f32 / 255.0;
+            let pixels = (0..width * height * 3).map(value).collect();
+            writer.push(&Frame::new(height, width, pixels).unwrap()).unwrap();
+        }
+        writer.finish().unwrap();
+        fs::write(path.with_extension("txt"), caption).unwrap();
+    }
+
+    fn preprocess(&self, model: &str, data: &str, more: &[&str]) -> Output {
+        let model = goldens().join(model);
+        let (data, output) = (self.text(data), self.text("dataset"));
+        let usual = ["preprocess", "--model", model.to_str().unwrap(), "--data", &data];
+        run(&[&usual[..], &["--output", &output], more].concat())
+    }
+
+    /// Runs, expects success, and returns the summary.
+    #[track_caller]
+    fn encoded(&self, model: &str, data: &str, more: &[&str]) -> String {
+        let output = self.preprocess(model, data, more);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The samples by name.
+    fn samples(&self) -> Vec<Sample> {
+        let dataset = Dataset::open(&self.path("dataset")).unwrap();
+        (0..dataset.len()).map(|at| dataset.read(at).unwrap()).collect()
+    }
+}
+
+/// Whether ffmpeg is there; says so if it is not.
+fn has_ffmpeg() -> bool {
+    let is_there = |program| Command::new(program).arg("-version").output().is_ok();
+    let both = is_there("ffmpeg") && is_there("ffprobe");
+    if !both {
+        eprintln!("not checked with ffmpeg, which is not installed");
+    }
+    both
+}
+
+fn encoder(model: &str) -> FolderEncoder {
+    let setup = EncoderSetup { device: Device::flex(), dtype: FloatDType::F32 };
+    FolderEncoder::open(&goldens().join(model), &setup).unwrap()
+}
+
+fn ids(samples: &[Sample]) -> Vec<&str> {
+    samples.iter().map(|sample| sample.origin.id.as_str()).collect()
+}
+
+const PIXART: [&str; 4] = ["--bucket", "32x32x1", "--bucket", "64x32x1"];
+
+#[test]
+fn pictures_become_samples_and_are_encoded_once() {
+    let place = Workplace::new();
+    place.picture("square.png", [32, 32], 1, " A red Fox \n");
+    place.picture("wide.jpg", [130, 66], 2, "an owl");
+    place.picture("tiny.png", [16, 16], 3, "too small");
+    let summary = place.encoded("pixart-tiny", "clips", &PIXART);
+    assert!(summary.ends_with("2 samples (2 encoded now, 0 kept, 0 removed), 1 clips skipped\n"));
+    let samples = place.samples();
+    assert_eq!(ids(&samples), ["square.png", "wide.jpg"]);
+    assert_eq!(samples[0].origin.caption, "A red Fox");
+    assert_eq!(samples[0].tensors[LATENTS].shape()[..], [4, 1, 4, 4]);
+    assert_eq!(samples[1].tensors[LATENTS].shape()[..], [4, 1, 4, 8]);
+    assert_eq!(samples[1].origin.bucket.to_string(), "64x32x1");
+
+    // The picture has the size of its bucket, so nothing is scaled: the encoder says what it becomes.
+    let pixels = image::open(place.path("clips/square.png")).unwrap().to_rgb8().into_raw();
+    let pixels = pixels.into_iter().map(|byte| f32::from(byte) / 255.0).collect();
+    let clip = data::Clip::new([1, 32, 32], pixels).unwrap();
+    let mut encoder = encoder("pixart-tiny");
+    assert_eq!(samples[0].tensors[LATENTS], encoder.clip(&clip).unwrap());
+    assert_eq!(samples[0].tensors[TEXT], encoder.text("a red fox").unwrap()[TEXT]);
+    let dataset = Dataset::open(&place.path("dataset")).unwrap();
+    dataset.check_encoders(&encoder.fingerprint()).unwrap();
+    assert_eq!(dataset.null_text().unwrap(), encoder.null_text().unwrap());
+
+    let summary = place.encoded("pixart-tiny", "clips", &PIXART);
+    assert!(summary.contains("2 samples (0 encoded now, 2 kept, 0 removed)"), "{summary}");
+    fs::write(place.path("clips/wide.txt"), "another owl").unwrap();
+    fs::remove_file(place.path("clips/square.png")).unwrap();
+    let summary = place.encoded("pixart-tiny", "clips", &PIXART);
+    assert!(summary.contains("1 samples (1 encoded now, 0 kept, 1 removed)"), "{summary}");
+    assert_eq!(place.samples()[0].origin.caption, "another owl");
+}
+
+#[test]
+fn videos_and_references_become_samples() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let place = Workplace::new();
+    place.video("a.mp4", [48, 32], 7, "");
+    place.video("b.mp4", [32, 32], 6, "");
+    place.picture("c.png", [40, 32], 1, "");
+    let table = "path,caption,reference\na.mp4,a red fox,b.mp4\nb.mp4,an owl,\nc.png,a picture,\n";
+    fs::write(place.path("clips/list.csv"), table).unwrap();
+    let buckets = ["--bucket", "48x32x5", "--bucket", "32x32x5", "--bucket", "32x32x1"];
+    place.encoded("wan-tiny", "clips/list.csv", &buckets);
+    let samples = place.samples();
+    assert_eq!(ids(&samples), ["a.mp4", "b.mp4", "c.png"]);
+    let shape = |at: usize, key: &str| samples[at].tensors[key].shape().to_vec();
+    assert_eq!(shape(0, LATENTS), [4, 2, 4, 6]);
+    assert_eq!(shape(0, REF_LATENTS), [4, 2, 4, 6]);
+    assert_eq!(shape(1, LATENTS), [4, 2, 4, 4]);
+    assert_eq!(shape(2, LATENTS), [4, 1, 4, 4]);
+    assert!(!samples[1].tensors.contains_key(REF_LATENTS));
+    assert_eq!(samples[0].origin.fps, 8.0);
+    let mut encoder = encoder("wan-tiny");
+    assert_eq!(samples[0].tensors[TEXT], encoder.text("a red fox").unwrap()[TEXT]);
+
+    // The first five frames, as ffmpeg reads them.
+    let video = data::media::Clip::read(&place.path("clips/b.mp4")).unwrap();
+    let pixels = video.bytes()[..5 * 32 * 32 * 3].iter().map(|byte| f32::from(*byte) / 255.0);
+    let clip = data::Clip::new([5, 32, 32], pixels.collect()).unwrap();
+    assert_eq!(samples[1].tensors[LATENTS], encoder.clip(&clip).unwrap());
+}
+
+#[test]
+fn bf16_is_stored_and_not_mixed() {
+    let place = Workplace::new();
+    place.picture("a.png", [32, 32], 1, "a fox");
+    place.encoded("pixart-tiny", "clips", &[&PIXART[..], &["--dtype", "bf16"]].concat());
+    for tensor in place.samples()[0].tensors.values() {
+        assert_eq!(tensor.dtype(), DType::BF16);
+    }
+    refuses(&place.preprocess("pixart-tiny", "clips", &PIXART), &["holds bf16", "asks for f32"]);
+}
+
+/// Bad input: one clear error and exit code 2.
+#[track_caller]
+fn refuses(output: &Output, words: &[&str]) {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("error:")).count(), 1, "{text}");
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+}
+
+#[test]
+fn bad_arguments_are_refused_before_any_work() {
+    let place = Workplace::new();
+    place.picture("a.png", [32, 32], 1, "a fox");
+    let pixart = |data: &str, more: &[&str]| place.preprocess("pixart-tiny", data, more);
+    refuses(&pixart("clips", &["--bucket", "32x32x5"]), &["1 frame", "nearest is 32x32x1"]);
+    refuses(&pixart("clips", &["--bucket", "40x32x1"]), &["multiples of 16", "48x32x1"]);
+    refuses(&pixart("clips", &["--bucket", "32x32"]), &["WIDTHxHEIGHTxFRAMES"]);
+    refuses(&pixart("clips", &["--bucket", "32x32x1", "--enlarge", "NaN"]), &["--enlarge is NaN"]);
+    refuses(&pixart("clips", &["--bucket", "32x32x1", "--enlarge", "0"]), &["--enlarge is 0"]);
+    refuses(&pixart("clips", &["--device", "abacus"]), &["abacus"]);
+    refuses(&pixart("clips", &["--threads", "0"]), &["--threads"]);
+    refuses(&pixart("nowhere.csv", &PIXART), &["cannot read", "nowhere.csv"]);
+    refuses(&pixart("clips/a.txt", &PIXART), &[".csv, .json or .jsonl"]);
+    refuses(&place.preprocess("nowhere", "clips", &PIXART), &["there is no folder"]);
+    refuses(&place.preprocess("pixart-tiny/vae", "clips", &PIXART), &["model_index.json"]);
+    // Without a bucket it is the model's own, and the picture is smaller.
+    refuses(&pixart("clips", &[]), &["skipped a.png", "128x128x1", "none of the 1 clips"]);
+    fs::create_dir(place.path("none")).unwrap();
+    refuses(&pixart("none", &PIXART), &["there are no clips in", "none"]);
+    assert!(!place.path("dataset").exists());
+    fs::create_dir(place.path("dataset")).unwrap();
+    fs::write(place.path("dataset/thesis.txt"), "precious").unwrap();
+    refuses(&pixart("clips", &PIXART), &["is no dataset", "thesis.txt"]);
+}
+
+#[test]
+fn a_dataset_of_other_encoders_is_refused() {
+    let place = Workplace::new();
+    place.picture("a.png", [32, 32], 1, "a fox");
+    place.encoded("pixart-tiny", "clips", &PIXART);
+    let other = place.preprocess("pixart-tiny-conditions", "clips", &PIXART);
+    refuses(&other, &["was made with another text encoder", "T5EncoderModel"]);
+    assert_eq!(place.samples().len(), 1);
+}
+
+/// Ctrl-C stops after the clip at hand, and the same command makes the rest.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_goes_on() {
+    let place = Workplace::new();
+    for at in 0..30 {
+        place.picture(&format!("{at:02}.png"), [160, 160], at, &format!("picture {at}"));
+    }
+    let model = goldens().join("pixart-tiny");
+    let dataset = place.path("dataset");
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("moviola"))
+        .args(["preprocess", "--bucket", "160x160x1", "--threads", "1", "--model"])
+        .arg(&model)
+        .arg("--data")
+        .arg(place.path("clips"))
+        .arg("--output")
+        .arg(&dataset)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // It listens to Ctrl-C by the time this file is there.
+    while !dataset.join("null.safetensors").exists() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended early");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(told.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("run the same command again"), "{said}");
+
+    let before = Dataset::open(&dataset).map_or(0, |dataset| dataset.len());
+    assert!(before < 30, "it did not stop");
+    let summary = place.encoded("pixart-tiny", "clips", &["--bucket", "160x160x1"]);
+    let wanted = format!("30 samples ({} encoded now, {before} kept", 30 - before);
+    assert!(summary.contains(&wanted), "{summary}, not {wanted}");
+}
+
+fn doctor(data: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let output = run(&[&["doctor", "--data", data.to_str().unwrap()], more].concat());
+    let mut text = String::from_utf8(output.stdout).unwrap();
+    text.push_str(&String::from_utf8(output.stderr).unwrap());
+    (output.status.code(), text)
+}
+
+#[test]
+fn the_doctor_lists_what_would_be_skipped() {
+    let place = Workplace::new();
+    place.picture("a.png", [64, 32], 1, "a fox");
+    place.picture("b.png", [32, 32], 2, "an owl");
+    let clips = place.path("clips");
+    let (code, text) = doctor(&clips, &PIXART);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with("2 of 2 clips would be encoded\n  32x32x1"), "{text}");
+
+    place.picture("c.png", [16, 16], 3, "small");
+    place.picture("d.png", [32, 32], 4, "");
+    fs::write(clips.join("e.png"), "no picture").unwrap();
+    let half = fs::read(clips.join("a.png")).unwrap();
+    fs::write(clips.join("f.png"), &half[..half.len() / 2]).unwrap();
+    fs::write(clips.join("f.txt"), "half a fox").unwrap();
+    let (code, text) = doctor(&clips, &PIXART);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("skipped c.png: it is 16x16, but the smallest bucket"), "{text}");
+    assert!(text.contains("skipped d.png: its caption is empty"), "{text}");
+    assert!(text.contains("skipped e.png: it cannot be read"), "{text}");
+    assert!(text.contains("3 of 6 clips would be encoded"), "{text}");
+    // Enlarged, the small one will do; read to its end, the half one will not.
+    let (code, text) = doctor(&clips, &[&PIXART[..], &["--enlarge", "2", "--decode"]].concat());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("skipped f.png: it cannot be read"), "{text}");
+    assert!(text.contains("3 of 6 clips would be encoded"), "{text}");
+    assert!(!place.path("dataset").exists());
+}
+
+#[test]
+fn the_doctor_knows_the_sizes_of_a_model() {
+    let place = Workplace::new();
+    place.picture("a.png", [64, 32], 1, "a fox");
+    let clips = place.path("clips");
+    let model = goldens().join("pixart-tiny-conditions");
+    let model = ["--model", model.to_str().unwrap()];
+    // Multiples of 8 are legal for this model, but not without it.
+    let bucket = ["--bucket", "24x24x1"];
+    assert_eq!(doctor(&clips, &[&model[..], &bucket[..]].concat()).0, Some(0));
+    let (code, text) = doctor(&clips, &bucket);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("multiples of 16"), "{text}");
+    let (code, text) = doctor(&clips, &model);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("512x512x1"), "{text}");
+    let (code, text) = doctor(&clips, &[]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("give --bucket"), "{text}");
+    assert_eq!(doctor(&clips, &["--bucket", "x"]).0, Some(2));
+    assert_eq!(doctor(&place.path("none"), &bucket).0, Some(2));
+}
