@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask check | tidy | test | goldens | bench`.
+//! The project's own commands: `cargo xtask check | tidy | test | goldens | bench | learn`.
 //!
 //! Everything that a person or CI does to this repository, beyond plain cargo, is here and written
 //! in Rust, so that a new machine needs nothing but a Rust toolchain to run the checks.
@@ -13,6 +13,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod check;
 mod goldens;
+mod learn;
 mod process;
 mod tidy;
 mod venv;
@@ -35,6 +36,8 @@ enum Command {
     Test,
     /// Make the reference files in goldens/ anew with PyTorch and diffusers
     Goldens(goldens::Options),
+    /// Train on the shapes world in every way there is, and score what was learnt
+    Learn(learn::Options),
     /// Compare our speed and memory with PyTorch's on this machine
     Bench(bench::Options),
 }
@@ -56,6 +59,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Command::Tidy => tidy::run(&root),
         Command::Test => check::run_tests(&root),
         Command::Goldens(options) => goldens::run(&root, &options),
+        Command::Learn(options) => learn::run(&root, &options),
         Command::Bench(options) => bench::run(&root, &options),
     }
 }

@@ -1,15 +1,9 @@
 //! `moviola quickstart`: a model learns the shapes world before your eyes.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use burn::tensor::Device;
-use recipe::{
-    Answer, FREE, Facts, Model, Recipe, Run, Score, ShapesConfig, Site, SourceConfig, Student,
-    Task, Texts, Which,
-};
+use recipe::{Answer, Model, Recipe, Score, ShapesConfig, SourceConfig, Student, Task, Which};
 use serde_json::json;
 
 use crate::bars::Bars;

@@ -74,6 +74,7 @@ impl Recipe {
     /// # Errors
     /// A model, the data, the strategy or the method refuses.
     pub fn build(&self, site: Site<'_>) -> Result<Run> {
+        self.run.check()?;
         let device = site.device;
         let student = self.model(STUDENT, &self.models.student, &device)?;
         let (family, geometry, process) =

@@ -42,6 +42,25 @@ fn one() -> u64 {
     1
 }
 
+impl LoopConfig {
+    /// # Errors
+    /// No steps, no micro-batches, a clipping norm that is not positive.
+    pub fn check(&self) -> Result<()> {
+        for (key, value) in [("steps", self.steps), ("accumulation", self.accumulation)] {
+            if value == 0 {
+                return Err(Error::setting(format!("loop.{key}"), 0, "it is at least 1"));
+            }
+        }
+        match self.clip.filter(|clip| !(clip.is_finite() && *clip > 0.0)) {
+            None => Ok(()),
+            Some(clip) => {
+                let want = "it is a number above 0; leave it out to clip nothing";
+                Err(Error::setting("loop.clip", clip, want))
+            }
+        }
+    }
+}
+
 /// Everything a run is made of.
 pub struct Parts {
     /// What is learnt, and by whom.
@@ -82,15 +101,7 @@ impl Trainer {
     /// # Errors
     /// No steps, no micro-batches, a clipping norm that is not positive, two callbacks of one name.
     pub fn new(config: LoopConfig, parts: Parts) -> Result<Trainer> {
-        for (key, value) in [("steps", config.steps), ("accumulation", config.accumulation)] {
-            if value == 0 {
-                return Err(Error::setting(format!("loop.{key}"), 0, "it is at least 1"));
-            }
-        }
-        if let Some(clip) = config.clip.filter(|clip| !(clip.is_finite() && *clip > 0.0)) {
-            let want = "it is a number above 0; leave it out to clip nothing";
-            return Err(Error::setting("loop.clip", clip, want));
-        }
+        config.check()?;
         let names: Vec<_> = parts.callbacks.iter().map(|callback| callback.name()).collect();
         let twice = (1..names.len()).find(|index| names[..*index].contains(&names[*index]));
         if let Some(index) = twice {

@@ -7,5 +7,6 @@ mod generate;
 mod inspect;
 mod preprocess;
 mod refusals;
+mod training;
 mod wan;
 mod weird;

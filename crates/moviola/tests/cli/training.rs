@@ -1,0 +1,176 @@
+//! `moviola train`, `quickstart`, `export` and `exam`: runs that learn, stop, go on and are used.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::folder::run;
+
+/// A recipe that takes a step in milliseconds.
+const SMALL: [&str; 5] = [
+    "models.student.new={family: duet, video_channels: 384, text_width: 64, heads: 2, head_width: 8, \
+     depth: 2}",
+    "data.batch=2",
+    "data.source.clips=40",
+    "models.student.rate.warmup=2",
+    "checkpoint={every: 2, keep_last: 2}",
+];
+
+fn recipe(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+fn arguments(run: &Path, steps: usize, more: &[&str]) -> Vec<String> {
+    let mut all = vec!["train".to_owned(), recipe("quickstart.yaml")];
+    all.extend(["--run".to_owned(), run.to_str().unwrap().to_owned()]);
+    all.extend(["--set".to_owned(), format!("loop.steps={steps}")]);
+    for set in SMALL.iter().chain(more) {
+        all.extend(["--set".to_owned(), (*set).to_owned()]);
+    }
+    all
+}
+
+fn train(folder: &Path, steps: usize, more: &[&str]) -> std::process::Output {
+    let arguments = arguments(folder, steps, more);
+    run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The state of the last checkpoint, byte by byte.
+fn state(folder: &Path, step: usize) -> Vec<u8> {
+    fs::read(folder.join(format!("checkpoints/checkpoint-{step:08}/state.safetensors"))).unwrap()
+}
+
+/// The log without what depends on the clock.
+fn log(folder: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    let line = |line: &str| {
+        let mut value: Value = serde_json::from_str(line).unwrap();
+        let fields = value.as_object_mut().unwrap();
+        fields.retain(|key, _| !key.contains("second"));
+        value
+    };
+    text.lines().map(line).collect()
+}
+
+/// The law: a run that is killed at twenty moments, mid-checkpoint included, ends as one that never
+/// was, in every byte of its checkpoint and every loss of its log.
+#[test]
+fn a_run_that_is_killed_ends_with_the_same_bits() {
+    const STEPS: usize = 60;
+    let temporary = tempfile::tempdir().unwrap();
+    let (whole, torn) = (temporary.path().join("whole"), temporary.path().join("torn"));
+    let out = train(&whole, STEPS, &[]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let (mut killed, mut ended) = (0, false);
+    for attempt in 0..400u64 {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_moviola"))
+            .args(arguments(&torn, STEPS, &[]))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Spread over a step, a checkpoint and the start; once killed often enough, it may end.
+        let life = match killed < 20 {
+            true => 90 + (attempt * 61) % 170,
+            false => 60_000,
+        };
+        let mut waited = 0;
+        while waited < life && !ended {
+            std::thread::sleep(Duration::from_millis(2));
+            waited += 2;
+            ended = child.try_wait().unwrap().is_some();
+        }
+        if ended {
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        killed += 1;
+    }
+    assert!(ended && killed >= 20, "it was killed {killed} times");
+    assert!(state(&torn, STEPS) == state(&whole, STEPS), "the states differ");
+    assert_eq!(log(&torn), log(&whole));
+}
+
+#[test]
+fn a_run_is_seen_exported_examined_and_generates() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = |name: &str| -> PathBuf { temporary.path().join(name) };
+    let validation =
+        "callbacks.validation={every: 2, steps: 1, prompts: [a red circle moves left]}";
+    let out = train(&path("run"), 4, &[validation, "data.held_out=4"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let page = fs::read_to_string(path("run").join("report.html")).unwrap();
+    assert!(page.contains("held_out/loss") && page.contains("validation/score"));
+    for step in [0, 2, 4] {
+        assert!(path("run").join(format!("validation/{step:08}/000.gif")).is_file(), "{step}");
+    }
+    let text = |name: &str| path(name).to_str().unwrap().to_owned();
+    let export = ["export", &text("run"), "--ema", "--output", &text("model")];
+    assert!(run(&export).status.success());
+    assert!(!run(&export).status.success(), "nothing is overwritten");
+    let exam = ["exam", "--model", &text("model"), "--steps", "1", "--output", &text("exam.json")];
+    let out = run(&exam);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let last = String::from_utf8(out.stdout).unwrap();
+    assert!(last.trim_end().ends_with("of 96)"), "{last}");
+    let generate = [
+        "generate",
+        "--model",
+        &text("model"),
+        "--prompt",
+        "a red circle moves left",
+        "--solver",
+        "renoise",
+        "--timesteps",
+        "1000,500",
+        "--output",
+        &text("clip.gif"),
+    ];
+    let out = run(&generate);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(path("clip.gif").is_file());
+}
+
+#[test]
+fn a_dry_run_says_what_is_needed_and_writes_nothing() {
+    let temporary = tempfile::tempdir().unwrap();
+    let out = run(&["train", &recipe("quickstart.yaml"), "--dry-run", "--set", "loop.seed=9"]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(out.status.success() && text.contains("seed: 9"), "{text}");
+    assert!(text.contains("# memory in GiB") && text.contains("# student"), "{text}");
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+    let out = run(&["train", "--schema"]);
+    let schema: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(schema["$defs"]["Dmd2Config"].is_object());
+}
+
+#[test]
+fn bad_recipes_end_with_code_2_before_any_work() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("run");
+    let cases = [
+        ("loop.stepz=1", "unknown key `stepz` in `loop`; did you mean `steps`?"),
+        ("loop.steps=x", "`loop.steps` is text, but it is a whole number"),
+        ("models.teacher={from: x, trainable: true}", "a teacher is frozen"),
+        ("models.student.learns={kind: lora, rank: 2, targets: [nothing]}", "matches no layer"),
+        ("strategy={name: video_to_video}", "needs the source `ref_latents`"),
+        ("data.source={kind: store, path: no-such-store}", "no-such-store"),
+        ("loop.clip=-1", "loop.clip is -1"),
+    ];
+    for (set, expected) in cases {
+        let out = train(&folder, 2, &[set]);
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{set}: {text}");
+        assert!(text.starts_with("error: ") && text.contains(expected), "{set}: {text}");
+        assert!(!folder.join("checkpoints").exists(), "{set}: something was written");
+    }
+    assert!(train(&folder, 2, &[]).status.success());
+    let out = train(&folder, 3, &["loop.seed=5"]);
+    let text = String::from_utf8(out.stderr).unwrap();
+    assert!(text.contains("these keys differ: loop.seed"), "{text}");
+}

@@ -1,0 +1,207 @@
+//! `cargo xtask learn`: what models of the shapes world learn, in percent, each through the binary.
+//!
+//! A lesson trains by a recipe and has the result examined. All but the first start from the model
+//! of the first, so that runs `base` before them. Results go to benches/LEARNING.md.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::process::{self, command};
+
+/// Where results are written.
+const RESULTS: &str = "benches/LEARNING.md";
+
+/// Which lessons to run.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Lessons by name; all if none is named
+    names: Vec<String>,
+    /// Write the results to benches/LEARNING.md
+    #[arg(long)]
+    record: bool,
+}
+
+/// A recipe and what is asked of its result.
+struct Lesson {
+    name: &'static str,
+    recipe: &'static str,
+    /// Roles that start from the base model.
+    from_base: &'static [&'static str],
+    exams: &'static [Question],
+}
+
+/// One exam.
+struct Question {
+    about: &'static str,
+    arguments: &'static str,
+    /// Where the percentage stands in the exam's output.
+    mark: &'static str,
+    /// At least so many percent, or as many below the teacher's.
+    goal: f64,
+}
+
+const fn ask(
+    about: &'static str,
+    arguments: &'static str,
+    mark: &'static str,
+    goal: f64,
+) -> Question {
+    Question { about, arguments, mark, goal }
+}
+
+const SCORE: &str = "/score/percent";
+const TONE: &str = "/tone/percent";
+
+const LESSONS: [Lesson; 7] = [
+    Lesson {
+        name: "base",
+        recipe: "recipes/reference.yaml",
+        from_base: &[],
+        exams: &[
+            ask("text to video, 16 steps", "", SCORE, 95.0),
+            ask("text to video, 32 steps", "--steps 32", SCORE, 95.0),
+            ask("two steps, no guidance (for comparison)", "--steps 2 --guidance 1", SCORE, 0.0),
+        ],
+    },
+    Lesson {
+        name: "first-frame",
+        recipe: "recipes/learn/first-frame.yaml",
+        from_base: &["student"],
+        exams: &[
+            ask("first frame given, caption obeyed", "--task first-frame", SCORE, 85.0),
+            ask("first frame kept, dB", "--task first-frame", "/first_frame_decibels", 40.0),
+        ],
+    },
+    Lesson {
+        name: "recolour",
+        recipe: "recipes/learn/recolour.yaml",
+        from_base: &["student"],
+        exams: &[ask("recoloured as the caption says", "--task recolour", SCORE, 85.0)],
+    },
+    Lesson {
+        name: "inpaint",
+        recipe: "recipes/learn/inpaint.yaml",
+        from_base: &["student"],
+        exams: &[ask("left half given", "--task inpaint", SCORE, 85.0)],
+    },
+    Lesson {
+        name: "sound",
+        recipe: "recipes/learn/sound.yaml",
+        from_base: &[],
+        exams: &[
+            ask("pitch of the tone made with the clip", "--task with-sound", TONE, 85.0),
+            ask("pitch of the tone made for a clip", "--task sound-of-video", TONE, 85.0),
+        ],
+    },
+    Lesson {
+        name: "lora",
+        recipe: "recipes/learn/lora.yaml",
+        from_base: &["student"],
+        exams: &[
+            ask("a colour never seen before", "--colour magenta", SCORE, 85.0),
+            ask("the old colours (90 % of before)", "", SCORE, 85.5),
+        ],
+    },
+    Lesson {
+        name: "dmd2",
+        recipe: "recipes/learn/dmd2.yaml",
+        from_base: &["student", "teacher", "critic"],
+        exams: &[
+            ask("two steps, no guidance", "--timesteps 1000,600 --guidance 1", SCORE, 87.0),
+            ask("one step, no guidance", "--timesteps 1000 --guidance 1", SCORE, 60.0),
+        ],
+    },
+];
+
+/// Runs lessons in order and prints a table.
+///
+/// # Errors
+/// A lesson has another name, or a command fails.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
+    let known: Vec<&str> = LESSONS.iter().map(|lesson| lesson.name).collect();
+    if let Some(name) = options.names.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!("there is no lesson `{name}`; there are {}", known.join(", "));
+    }
+    process::run(&mut command("cargo", "build --release", root))?;
+    let mut rows = Vec::new();
+    for lesson in &LESSONS {
+        if options.names.is_empty() || options.names.iter().any(|name| name == lesson.name) {
+            rows.extend(lesson.run(root)?);
+        }
+    }
+    let table = format!(
+        "| lesson | exam | result | goal | | training, s |\n|---|---|--:|--:|---|--:|\n{}",
+        rows.concat()
+    );
+    println!("{table}");
+    if options.record {
+        let names = options.names.join(" ");
+        let text = format!("`cargo xtask learn {names}`\n\n{table}\n");
+        let path = root.join(RESULTS);
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        fs::write(&path, format!("{before}\n{text}"))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The folder of a lesson.
+fn folder(root: &Path, name: &str) -> PathBuf {
+    root.join("target/learn").join(name)
+}
+
+impl Lesson {
+    /// Trains and examines; returns a row of the table for each exam.
+    fn run(&self, root: &Path) -> Result<Vec<String>> {
+        let own = folder(root, self.name);
+        fs::create_dir_all(&own).with_context(|| format!("cannot make {}", own.display()))?;
+        let begun = Instant::now();
+        let mut train = moviola(root);
+        train.arg("train").arg(self.recipe).arg("--run").arg(own.join("run"));
+        let base = folder(root, "base").join("model");
+        for role in self.from_base {
+            train.arg("--set").arg(format!("models.{role}.from={}", base.display()));
+        }
+        process::run(&mut train)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let model = own.join("model");
+        if model.exists() {
+            fs::remove_dir_all(&model)?;
+        }
+        let mut export = moviola(root);
+        export.arg("export").arg(own.join("run")).arg("--output").arg(&model);
+        export.args(["--as", "folder"]);
+        if fs::read_to_string(root.join(self.recipe))?.contains("ema:") {
+            export.arg("--ema");
+        }
+        process::run(&mut export)?;
+        self.exams.iter().map(|exam| exam.row(root, self.name, (&own, seconds))).collect()
+    }
+}
+
+impl Question {
+    fn row(&self, root: &Path, lesson: &str, (own, seconds): (&Path, f64)) -> Result<String> {
+        let output = own.join("exam.json");
+        let mut exam = moviola(root);
+        exam.arg("exam").arg("--model").arg(own.join("model")).arg("--output").arg(&output);
+        exam.args(self.arguments.split_whitespace());
+        process::run(&mut exam)?;
+        let value: Value = serde_json::from_str(&fs::read_to_string(&output)?)?;
+        let mark = value.pointer(self.mark).and_then(Value::as_f64);
+        let mark = mark.with_context(|| format!("the exam has no {}", self.mark))?;
+        let met = if mark >= self.goal { "met" } else { "not reached" };
+        let (about, goal) = (self.about, self.goal);
+        Ok(format!("| {lesson} | {about} | {mark:.1} | {goal} | {met} | {seconds:.0} |\n"))
+    }
+}
+
+fn moviola(root: &Path) -> Command {
+    let mut command = Command::new(root.join("target/release/moviola"));
+    command.current_dir(root);
+    command
+}
