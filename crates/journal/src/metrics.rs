@@ -241,7 +241,7 @@ impl Metrics {
         let path = run.join(FILE);
         let failure = |source| Error::file("write", &path, source);
         let file = File::options().create(true).append(true).open(&path).map_err(failure)?;
-        let (mut kept, mut is_past) = (0, step == 0);
+        let (mut kept, mut is_past) = (0, false);
         let mut recorded = BTreeSet::new();
         if step > 0 {
             scan(&path, |line, end| {

@@ -64,6 +64,18 @@ fn a_run_without_a_checkpoint_begins_anew() {
 }
 
 #[test]
+fn a_run_that_begins_anew_forgets_what_was_before_its_first_step() {
+    let folder = tempfile::tempdir().unwrap();
+    for score in [0.25, 0.5] {
+        let journal = Journal::new(folder.path());
+        journal.start(0).unwrap();
+        journal.record(0, &[("validation/score", score)]).unwrap();
+    }
+    let found = history(folder.path()).unwrap().recorded();
+    assert_eq!(found[0].points, [(0, 0.5)]);
+}
+
+#[test]
 fn half_a_line_at_the_end_is_dropped() {
     check(6, 6, |folder| append(folder, b"{\"step\":7,\"losses\":{\"vid"));
     check(6, 4, |folder| append(folder, b"{\"step\":7,\"losses\":{\"vid"));
