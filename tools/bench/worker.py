@@ -182,6 +182,56 @@ def wan_bf16():
     return wan(torch.bfloat16)
 
 
+def wan_training(layers, checkpointing):
+    """One step of flow matching: noise, forward, backward, AdamW."""
+    from diffusers import WanTransformer3DModel
+
+    model = WanTransformer3DModel(
+        patch_size=(1, 2, 2),
+        num_attention_heads=12,
+        attention_head_dim=128,
+        in_channels=16,
+        out_channels=16,
+        text_dim=4096,
+        freq_dim=256,
+        ffn_dim=8960,
+        num_layers=layers,
+    ).train()
+    if checkpointing:
+        model.enable_gradient_checkpointing()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    latents = torch.randn(1, 16, 5, 30, 52)
+    text = torch.randn(1, 512, 4096)
+
+    def run():
+        noise = torch.randn_like(latents)
+        level = torch.sigmoid(torch.randn(1))
+        noisy = (1 - level) * latents + level * noise
+        said = model(noisy, timestep=level * 1000, encoder_hidden_states=text, return_dict=False)[0]
+        loss = F.mse_loss(said, noise - latents)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return run
+
+
+@case("wan_1_3b_2_layers_training_step")
+def wan_training_step():
+    return wan_training(2, checkpointing=False)
+
+
+@case("wan_1_3b_8_layers_training_ours_per_block_theirs_whole")
+def wan_training_whole():
+    return wan_training(8, checkpointing=False)
+
+
+@case("wan_1_3b_8_layers_training_both_per_block")
+def wan_training_checkpointing():
+    return wan_training(8, checkpointing=True)
+
+
 @case("vae_decode_512")
 def vae_decode():
     from diffusers import AutoencoderKL

@@ -122,11 +122,11 @@ def reference(case):
     return latents, pipeline.video_processor.postprocess_video(video, "pt")[0].permute(0, 2, 3, 1)
 
 
-def moviola(binary, case, dtype):
-    """Latents and frames of one run of the binary."""
+def moviola(binary, case, dtype, model=None, more=()):
+    """Latents and frames of one run of the binary; files go beside the folder of the case."""
     stem = f"{case['folder']}.{dtype}-{case['guidance']}"
     output, latents = f"{stem}.safetensors", f"{stem}.latents.safetensors"
-    command = [binary, "generate", "--model", case["folder"], "--prompt", PROMPT]
+    command = [binary, "generate", "--model", model or case["folder"], "--prompt", PROMPT, *more]
     command += ["--negative", NEGATIVE, "--steps", case["steps"], "--guidance", case["guidance"]]
     command += ["--height", case["height"], "--width", case["width"], "--frames", case["frames"]]
     command += ["--max-tokens", case["tokens"], "--noise", case["noise"], "--save-latents", latents]

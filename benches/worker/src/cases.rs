@@ -5,8 +5,9 @@
 use burn::Tensor;
 use burn::tensor::{DType, Device, Distribution};
 use kernels::{Activation, AttentionInputs, Modulation};
+use train::Recompute;
 
-use crate::networks;
+use crate::{networks, training};
 
 /// One call; returns a rate in FLOP/s if the work measures one.
 pub(crate) type Work = Box<dyn FnMut() -> Option<f64>>;
@@ -49,10 +50,25 @@ pub(crate) fn all(threads: usize) -> Vec<Case> {
         timed("pixart_xl_4_layers_b2_1024_bf16", || networks::pixart(DType::BF16)),
         timed("wan_1_3b_2_layers_1950_f32", || networks::wan(DType::F32)),
         timed("wan_1_3b_2_layers_1950_bf16", || networks::wan(DType::BF16)),
+        stepped("wan_1_3b_2_layers_training_step", 2, Recompute::Never),
+        stepped("wan_1_3b_8_layers_training_ours_per_block_theirs_whole", 8, Recompute::PerBlock),
+        stepped("wan_1_3b_8_layers_training_both_per_block", 8, Recompute::PerBlock),
         timed("vae_decode_512", networks::vae_decode),
         timed("wan_vae_decode_9_frames", || networks::wan_vae_decode(3)),
         timed("wan_vae_decode_17_frames", || networks::wan_vae_decode(5)),
     ]
+}
+
+/// A case whose calls are training steps of Wan-1.3B with so many layers.
+fn stepped(name: &'static str, layers: usize, recompute: Recompute) -> Case {
+    let prepare = move || -> Work {
+        let mut step = training::wan(layers, recompute);
+        Box::new(move || {
+            std::hint::black_box(step());
+            None
+        })
+    };
+    Case { name, prepare: Box::new(prepare) }
 }
 
 /// What this machine could do at best, as a rate.

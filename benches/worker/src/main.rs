@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 mod cases;
 mod networks;
 mod protocol;
+mod training;
 
 /// The allocator of the moviola binary, so that the numbers are those of its users.
 #[global_allocator]
@@ -18,8 +19,9 @@ static ALLOCATOR: kernels::Allocator = kernels::Allocator;
 fn main() -> Result<()> {
     kernels::keep_freed_pages();
     let threads = threads(std::env::args().skip(1))?;
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
-    serve(io::stdin().lock(), io::stdout().lock(), &cases::all(threads))
+    // As in the moviola binary, the work runs on the pool and not beside it.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+    pool.install(|| serve(io::stdin().lock(), io::stdout().lock(), &cases::all(threads)))
 }
 
 /// Reads `--threads N`, the only argument.

@@ -9,13 +9,13 @@ use models::vae::kl::{AutoencoderKl, KlConfig};
 use models::vae::wan::{AutoencoderKlWan, DecodedFrame, WanVaeConfig};
 use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Store, Weights};
 
-fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
+pub(crate) fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
 }
 
 /// Small random parameters; matrices in `dtype` unless their module is `kept`, as `--dtype` holds
 /// them.
-fn parameters(
+pub(crate) fn parameters(
     dtype: DType,
     kept: &[&str],
     declare: impl FnOnce(&Weights<'_>) -> nn::Result<()>,

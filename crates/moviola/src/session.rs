@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use burn::tensor::Device;
-use journal::Journal;
+use journal::{Journal, Peak};
 use recipe::{FREE, Facts, Recipe, Recorder, Run, Site};
 use train::{Callback, Resumed};
 
@@ -40,6 +40,7 @@ pub(crate) fn learn(
         let now = resident().map_or("unknown".to_owned(), |bytes| format!("{bytes} MiB"));
         eprintln!("the negative prompt is encoded and its encoder freed; memory in use: {now}");
     }
+    let peak = kernels::measure_fma_peak(rayon::current_num_threads());
     let journal = Journal::new(folder);
     let own = journal.clone();
     let record: Recorder = Box::new(move |step, numbers| {
@@ -48,10 +49,14 @@ pub(crate) fn learn(
             reason: err.to_string(),
         })
     });
-    let callbacks: Vec<Box<dyn Callback>> =
-        vec![Box::new(Watch::new(recipe.run.steps)), Box::new(journal)];
+    let watch = Watch::new(recipe.run.steps);
+    let goal = watch.goal();
+    let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(watch), Box::new(journal.clone())];
     let site = Site { folder: Some(folder), device: device.clone(), negative, callbacks, record };
     let Run { trainer, facts, .. } = recipe.build(site)?;
+    let peak = Peak { flops_per_token: facts.flops_per_token, flops_per_second: peak };
+    goal.set(peak.flops_per_second / peak.flops_per_token);
+    journal.with_peak(peak).map_err(|err| Failure::Refused(err.to_string()))?;
     let mut trainer = trainer.stopping_at(Arc::clone(stop));
     let resumed = trainer.resume(&FREE, device)?;
     let from = resumed.as_ref().map_or(0, |resumed| resumed.step);

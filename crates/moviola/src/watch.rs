@@ -1,5 +1,8 @@
 //! A training run on the terminal: one bar with what matters of the last step.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use indicatif::{ProgressBar, ProgressStyle};
 use train::{Callback, Event, Method, Outcome, StepReport};
 
@@ -10,6 +13,18 @@ const INERTIA: f64 = 0.9;
 pub(crate) struct Watch {
     bar: ProgressBar,
     seconds: f64,
+    goal: Goal,
+}
+
+/// Tokens per second at the machine's peak, known once the run is built.
+#[derive(Clone, Default)]
+pub(crate) struct Goal(Rc<Cell<f64>>);
+
+impl Goal {
+    /// Says what it is.
+    pub(crate) fn set(&self, tokens_per_second: f64) {
+        self.0.set(tokens_per_second);
+    }
 }
 
 impl Watch {
@@ -17,7 +32,13 @@ impl Watch {
     pub(crate) fn new(steps: u64) -> Watch {
         let style = "train    {bar:24} {pos}/{len}  {eta} left  {msg}";
         let style = ProgressStyle::with_template(style).expect("the template is a constant");
-        Watch { bar: ProgressBar::new(steps).with_style(style), seconds: 0.0 }
+        let bar = ProgressBar::new(steps).with_style(style);
+        Watch { bar, seconds: 0.0, goal: Goal::default() }
+    }
+
+    /// What its speed is measured against, to be said later.
+    pub(crate) fn goal(&self) -> Goal {
+        self.goal.clone()
     }
 
     fn line(&mut self, report: &StepReport) -> String {
@@ -36,7 +57,12 @@ impl Watch {
         }
         let per_second = |count: u64| count as f64 / self.seconds.max(1e-9);
         parts.push(format!("{:.0} samples/s", per_second(report.samples)));
-        parts.push(format!("{:.0} tokens/s", per_second(report.tokens)));
+        let tokens = per_second(report.tokens);
+        parts.push(format!("{tokens:.0} tokens/s"));
+        let goal = self.goal.0.get();
+        if goal > 0.0 {
+            parts.push(format!("{:.0} % of peak", 100.0 * tokens / goal));
+        }
         parts.join("  ")
     }
 }

@@ -52,6 +52,9 @@ pub struct Facts {
     pub learning: u64,
     /// Samples to learn from.
     pub samples: usize,
+    /// Floating-point operations that a token takes forward and back, those of attention aside: six
+    /// for each parameter of a matrix that learns, four for one that only hands gradients on.
+    pub flops_per_token: f64,
 }
 
 /// What building a run needs beside its recipe.
@@ -84,9 +87,10 @@ impl Recipe {
         require(&source, &strategy)?;
         let samples = source.samples.count();
         let looked_at = self.looked_at(&student, &source, &device)?;
-        let parameters = student.store.iter().map(|(_, own)| own.values.dims()[0] as u64).sum();
+        let parameters: u64 =
+            student.store.iter().map(|(_, own)| own.values.dims()[0] as u64).sum();
         let student = self.trained(STUDENT, student, &self.models.student)?;
-        let learning = student.learnt().map(|(_, own)| own.values.dims()[0] as u64).sum();
+        let learning: u64 = student.learnt().map(|(_, own)| own.values.dims()[0] as u64).sum();
 
         let mut callbacks: Vec<Box<dyn Callback>> = Vec::new();
         let mut average = None;
@@ -117,7 +121,9 @@ impl Recipe {
         let attention = Box::new(Plain);
         let parts = Parts { method, feed: Box::new(feed), attention, callbacks, checkpoints };
         let trainer = Trainer::new(self.run, parts)?;
-        Ok(Run { trainer, average, facts: Facts { family, parameters, learning, samples } })
+        let flops_per_token = 4.0 * parameters as f64 + 2.0 * learning.min(parameters) as f64;
+        let facts = Facts { family, parameters, learning, samples, flops_per_token };
+        Ok(Run { trainer, average, facts })
     }
 
     /// Encodes the negative prompt with the student's own encoder, if the method looks at one; the

@@ -172,8 +172,12 @@ impl Trainer {
         Ok(self.step)
     }
 
-    /// One step: micro-batches, reduce, finiteness, clip, update.
-    fn advance(&mut self) -> Result<StepReport> {
+    /// One step by itself: micro-batches, reduce, finiteness, clip, update. No event of the step is sent
+    /// and no checkpoint made; [`Trainer::run`] does both.
+    ///
+    /// # Errors
+    /// The data, the method or an exchange between ranks failed.
+    pub fn advance(&mut self) -> Result<StepReport> {
         let (begun, step) = (Instant::now(), self.step + 1);
         let rounds = 0..self.config.accumulation;
         let batches: Vec<Batch> = rounds.map(|_| self.parts.feed.next()).collect::<Result<_>>()?;

@@ -85,7 +85,10 @@ pub(super) const CRATES: [Crate; 18] = [
         ],
     ),
     present("testkit", &["kernels", "comm", "nn", "diffusion", "models", "parallel", "engine"]),
-    present("bench-worker", &["kernels", "nn", "diffusion", "models", "engine"]),
+    present(
+        "bench-worker",
+        &["kernels", "nn", "diffusion", "models", "engine", "train", "strategies", "methods"],
+    ),
     present("xtask", &[]),
 ];
 

@@ -1,6 +1,7 @@
 //! The law of layouts: every layout gives the answer of one device.
 
 mod blockwise;
+mod duet;
 mod masks;
 mod planted;
 mod refusals;

@@ -1,0 +1,76 @@
+//! A training step of the size that people finetune: noise, forward, backward, AdamW.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use burn::tensor::{DType, Device};
+use diffusion::{Process, TimestepSampler, Tracks};
+use methods::{Finetune, FinetuneConfig};
+use models::dit::wan::{Wan, WanConfig};
+use nn::{Context, Dit, Plain};
+use strategies::{Flexible, Geometry, StrategyConfig, TextToVideoConfig};
+use train::{
+    AdamWConfig, Batch, Cursor, Feed, Field, Learns, LoopConfig, OptimizerConfig, Parts, Recompute,
+    STUDENT, Schedule, Trained, Trainer, Training, VideoLatents,
+};
+
+use crate::networks::{normal, parameters};
+
+/// The same sample again and again.
+struct Same(Batch);
+
+impl Feed for Same {
+    fn next(&mut self) -> train::Result<Batch> {
+        Ok(self.0.clone())
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor::default()
+    }
+
+    fn seek(&mut self, _: Cursor) -> train::Result<()> {
+        Ok(())
+    }
+}
+
+/// One step of Wan-1.3B with `layers` of its 30 layers: one video of 5 x 15 x 26 patches.
+pub(crate) fn wan(layers: usize, recompute: Recompute) -> impl FnMut() -> f64 {
+    let mut trainer = trainer(layers, recompute).expect("the parts fit each other");
+    move || {
+        let report = trainer.advance().expect("a step can be taken");
+        report.losses.values().sum()
+    }
+}
+
+fn trainer(layers: usize, recompute: Recompute) -> train::Result<Trainer> {
+    let device = Device::flex();
+    let network = Wan { config: WanConfig { depth: layers, ..WanConfig::t2v_1_3b() } };
+    let store = parameters(DType::F32, &[], |weights| network.declare(weights));
+    let training = Training {
+        learns: Learns::All,
+        optimizer: OptimizerConfig::AdamW(AdamWConfig::default()),
+        schedule: Schedule::constant(1e-5)?,
+        recompute,
+    };
+    let geometry = Geometry::indices(network.config.patch);
+    let student = Trained::new(STUDENT, Arc::new(network), store, training)?;
+    let sampler = TimestepSampler::logit_normal(0.0, 1.0)?;
+    let config = StrategyConfig::TextToVideo(TextToVideoConfig::default());
+    let strategy = Flexible::new(&config, geometry, Tracks { video: sampler, audio: None })?;
+    let config = FinetuneConfig::default();
+    let method = Finetune::new(student, Box::new(strategy), Process::Flow, config)?;
+    let latents = VideoLatents { values: normal([1, 16, 5, 30, 52], &device), rates: vec![16.0] };
+    let text = Context::text(normal([1, 512, 4096], &device), None);
+    let fields = BTreeMap::from([
+        ("latents".to_owned(), Field::Video(latents)),
+        ("text".to_owned(), Field::Text(text)),
+    ]);
+    let parts = Parts {
+        method: Box::new(method),
+        feed: Box::new(Same(Batch { samples: 1, fields })),
+        attention: Box::new(Plain),
+        callbacks: Vec::new(),
+        checkpoints: None,
+    };
+    Trainer::new(LoopConfig { steps: u64::MAX, accumulation: 1, seed: 1, clip: None }, parts)
+}

@@ -1,0 +1,42 @@
+//! Duet's picture: places from positions, a level per token, words.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use models::dit::duet::{Duet, DuetConfig};
+use nn::{Context, Dit, Inputs, Levels, Modality, Store};
+use testkit::numbers::{parameter, tensor};
+use testkit::parity::{Question, check};
+
+use super::{TOLERANCE, ulysses};
+
+const BATCH: usize = 2;
+
+fn duet(grid: [usize; 3]) -> Question<Duet> {
+    let config = DuetConfig { heads: 4, head_width: 8, depth: 2, ..DuetConfig::new(5, None, 3) };
+    let model = Duet { config };
+    let store = Store::declared(|weights| model.declare(weights), parameter);
+    let store = store.expect("the model asks for every parameter with one shape");
+    let device = Device::flex();
+    let tokens: usize = grid.iter().product();
+    let index: Vec<i64> = (0..BATCH * tokens).map(|at| (at % 2) as i64).collect();
+    let distinct = (tensor("distinct", [BATCH, 2]) + 1.0) * 500.0;
+    let video = Modality {
+        tokens: tensor("tokens", [BATCH, tokens, 5]),
+        sigma: distinct.clone().narrow(1, 0, 1).reshape([BATCH]) / 1000.0,
+        levels: Levels {
+            distinct,
+            index: Some(Tensor::from_data(TensorData::new(index, [BATCH, tokens]), &device)),
+        },
+        positions: nn::grid_positions(grid, [1.0; 3], BATCH, &device),
+        context: Context::text(tensor("text", [BATCH, 4, 3]), None),
+        frame: None,
+        enabled: true,
+    };
+    Question { model, store, inputs: Inputs { video, audio: None } }
+}
+
+#[test]
+fn ulysses_with_even_and_uneven_tokens() {
+    for (ranks, grid) in [(1, [2, 3, 2]), (2, [2, 3, 2]), (2, [3, 5, 1]), (4, [3, 3, 2])] {
+        check(&duet(grid), ranks, TOLERANCE, ulysses);
+    }
+}
