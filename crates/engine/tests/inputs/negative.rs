@@ -5,6 +5,7 @@ use std::path::Path;
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use data::media::Frame;
+use engine::tokenizer::caption;
 use engine::{
     CaptionStyle, Decoding, Frames, Latents, Pipeline, PromptEmbedding, PromptSetup, Request,
     Residency, Result, Setup, Silent, Sizing, encode_negative_prompt,
@@ -155,6 +156,18 @@ fn padding_follows_the_rules_of_the_encoder() {
         assert!(text.iter().all(|it| *it != 0.0));
         assert_eq!(padding.iter().all(|it| *it == 0.0), zeroed, "encoder {index}");
     }
+}
+
+/// A prompt that was prepared by hand, as its encoder wants it, is the same prompt.
+#[test]
+fn prompts_are_prepared_for_their_encoder() {
+    let copy = two_encoders("wan-tiny", "pixart-tiny", "T5EncoderModel", 53);
+    let (repaired, plain) = (caption::repaired(PROMPT), caption::plain(PROMPT));
+    let tokens = |prompt: &str, index: usize| values(&encode(copy.path(), prompt, index).tokens);
+    assert_eq!(tokens(&repaired, 0), tokens(PROMPT, 0));
+    assert_ne!(tokens(&plain, 0), tokens(PROMPT, 0));
+    assert_eq!(tokens(&plain, 1), tokens(PROMPT, 1));
+    assert_ne!(tokens(&repaired, 1), tokens(PROMPT, 1));
 }
 
 /// A tokenizer that knows no limit leaves it to the rules.
