@@ -35,7 +35,7 @@ fn other_colours_become_rgb() {
     assert_eq!(Clip::read(&path).unwrap().bytes(), [0; 18]);
 }
 
-fn ffmpeg(arguments: &[&str], output: &Path) {
+pub(super) fn ffmpeg(arguments: &[&str], output: &Path) {
     let mut command = Command::new("ffmpeg");
     let done = command.args(["-v", "error", "-y"]).args(arguments).arg(output).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
