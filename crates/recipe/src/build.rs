@@ -264,12 +264,6 @@ impl Recipe {
 
 /// Refuses data that lack what the strategy needs.
 fn require(source: &Source, strategy: &dyn Strategy) -> Result<()> {
-    if source.samples.count() == 0 {
-        return Err(Error::Recipe(
-            "the dataset is empty; preprocess clips first, or look with `moviola doctor`"
-                .to_owned(),
-        ));
-    }
     let first = source.samples.read(0)?;
     let lacks = |name: &String| !first.tensors.contains_key(name);
     match strategy.sources().into_iter().find(lacks) {

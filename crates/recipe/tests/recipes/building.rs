@@ -109,9 +109,9 @@ fn every_recipe_takes_steps() {
 #[test]
 fn pixart_is_trained_too() {
     let temporary = tempfile::tempdir().unwrap();
-    for model in ["pixart-tiny", "pixart-tiny-conditions"] {
+    for (model, width) in [("pixart-tiny", 20), ("pixart-tiny-conditions", 28)] {
         let data = temporary.path().join(model);
-        dataset(&data, model, [1, 6, 8], 20, false);
+        dataset(&data, model, [1, 6, 8], width, false);
         let recipe = read("wan-full.yaml", &small(model, &data, &[STUDENT]));
         let mut trainer = build(&recipe, None).unwrap().trainer;
         assert_eq!(trainer.run().unwrap(), 2);
@@ -180,7 +180,7 @@ fn what_cannot_be_built_is_refused() {
             refused("ic-lora.yaml", &data, &[]),
             "the strategy `video_to_video` needs the source `ref_latents`",
         ),
-        (refused("wan-full.yaml", &empty, &[]), "the dataset is empty"),
+        (refused("wan-full.yaml", &empty, &[]), "has no samples"),
         (refused("wan-full.yaml", &temporary.path().join("none"), &[]), "none"),
         (
             refused(

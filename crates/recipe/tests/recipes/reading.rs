@@ -32,7 +32,7 @@ fn a_recipe_is_read_with_its_defaults() {
 
 #[test]
 fn an_unknown_key_has_a_place_and_a_suggestion() {
-    let text = QUICKSTART.replace("  steps: 2400", "  stepz: 2400");
+    let text = QUICKSTART.replace("\nloop:\n  steps:", "\nloop:\n  stepz:");
     let line = 1 + text.lines().position(|line| line.contains("stepz")).unwrap();
     let message = refused(&text, &[]);
     assert_eq!(

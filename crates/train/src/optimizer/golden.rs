@@ -40,7 +40,8 @@ fn check(config: OptimizerConfig, kind: &str, names: &[&str], tolerance: f32) {
             let update = Update { rate, scale: 0.25 };
             let old = parameter.values.clone();
             let before = values(parameter);
-            parameter.values = optimizer.step(name, old.clone(), &gradient, update);
+            let work = [((*name).to_owned(), (old.clone(), gradient))].into();
+            parameter.values = optimizer.step(work, update).pop().unwrap().1;
             let kept = Parameter { values: old, shape: parameter.shape.clone() };
             assert_eq!(values(&kept), before, "a snapshot keeps its values");
             let want = row(&get(&format!("{kind}.{name}"))).into_data();

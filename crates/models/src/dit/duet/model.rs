@@ -224,13 +224,19 @@ impl Dit for Duet {
         shared: &Shared,
         attention: &mut dyn Attention,
     ) -> Result<Streams> {
+        // A voice that is heard gets a node of its own for its own part: then no node collects more than
+        // two gradients, and their sum does not depend on the order in which a graph comes to them.
+        let own = |voice: &Tensor<3>| match audio {
+            Some(_) => voice.clone() * 1.0,
+            None => voice.clone(),
+        };
         let part = self.part(weights, VIDEO, index)?;
-        let next = part.apply(video.clone(), audio.clone(), &shared.video, attention)?;
-        let audio = match audio.zip(shared.audio.as_ref()) {
+        let next = part.apply(own(&video), audio.clone(), &shared.video, attention)?;
+        let audio = match audio.as_ref().zip(shared.audio.as_ref()) {
             None => None,
             Some((audio, shared)) => {
                 let part = self.part(weights, AUDIO, index)?;
-                Some(part.apply(audio, Some(video), shared, attention)?)
+                Some(part.apply(own(audio), Some(video), shared, attention)?)
             }
         };
         Ok(Streams { video: next, audio })
