@@ -1,7 +1,7 @@
 //! What a run leaves behind to be looked at.
 //!
 //! A [`Journal`] listens to a run and writes `metrics.jsonl` and TensorBoard's event files as it goes;
-//! [`history`] reads the former back; a [`Page`] is a report that a browser shows without a network,
+//! [`history()`] reads the former back; a [`Page`] is a report that a browser shows without a network,
 //! a server or a script. Nothing here changes what is learnt.
 
 mod journal;

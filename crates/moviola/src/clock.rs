@@ -1,18 +1,18 @@
 //! How long a run took to get where.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Runs since the process started.
 pub(crate) struct Clock {
     started: Instant,
-    first_step: OnceLock<f64>,
+    first_step: Mutex<Option<f64>>,
 }
 
 impl Clock {
     /// A clock that has run since `started`.
     pub(crate) fn new(started: Instant) -> Clock {
-        Clock { started, first_step: OnceLock::new() }
+        Clock { started, first_step: Mutex::new(None) }
     }
 
     /// Seconds so far.
@@ -22,11 +22,12 @@ impl Clock {
 
     /// Notes that denoising begins; only the first call counts.
     pub(crate) fn first_step(&self) {
-        self.first_step.get_or_init(|| self.seconds());
+        let mut first = self.first_step.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| self.seconds());
     }
 
     /// Seconds to the beginning of the first denoising step.
     pub(crate) fn seconds_to_first_step(&self) -> Option<f64> {
-        self.first_step.get().copied()
+        *self.first_step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

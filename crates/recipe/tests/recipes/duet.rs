@@ -83,7 +83,7 @@ fn inputs_of_another_size_are_refused() {
         let mut inputs = inputs();
         change(&mut inputs);
         let refused = nn::forward(&model, &Weights::new(&store), &inputs, &mut Plain);
-        refused.err().expect("it should be refused").to_string()
+        refused.expect_err("it should be refused").to_string()
     };
     let message = refused(|inputs| inputs.video.tokens = tensor("x", [3, 6, 4]));
     assert!(message.contains("5 values per token"), "{message}");

@@ -9,7 +9,6 @@ const NAME: &str = "transformer/config.json";
 /// The numbers of a Duet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-
 pub struct DuetConfig {
     /// Always `DuetTransformer`.
     #[serde(rename = "_class_name", default = "class_name")]
@@ -44,7 +43,6 @@ pub struct DuetConfig {
 /// What a Duet predicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-
 pub enum DuetPrediction {
     /// Clean tokens.
     #[default]
