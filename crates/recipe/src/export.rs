@@ -184,14 +184,26 @@ impl Student {
             }
             .unwrap_or_else(|| layer.to_owned());
             store.insert(format!("{prefix}{layer}.lora_{part}"), parameter.clone());
-            if part.starts_with('A') {
+            if part.starts_with('A') && dialect == Dialect::ComfyUi {
                 let value = TensorData::new(vec![alpha as f32], [1]);
                 let value = burn::tensor::Tensor::<1>::from_data(value, &parameter.values.device());
                 let shape = Vec::new();
                 store.insert(format!("{prefix}{layer}.alpha"), Parameter { values: value, shape });
             }
         }
-        write_store(&store, path, Some(self.metadata()))
+        let mut facts = self.metadata();
+        if dialect == Dialect::Diffusers {
+            // diffusers refuses tensors it does not know, and reads the alpha here.
+            let layers = self.learnt.keys().filter_map(|name| name.strip_suffix(".lora_A.weight"));
+            let settings = json!({
+                "transformer.r": config.rank,
+                "transformer.lora_alpha": alpha,
+                "transformer.target_modules": layers.collect::<Vec<_>>(),
+            });
+            facts.insert("lora_adapter_metadata".to_owned(), settings.to_string());
+            facts.insert("format".to_owned(), "pt".to_owned());
+        }
+        write_store(&store, path, Some(facts))
     }
 
     /// Writes the whole transformer as one file.
