@@ -10,6 +10,7 @@ tools/goldens/requirements.txt.
 """
 
 import argparse
+import dataclasses
 import random
 import subprocess
 import sys
@@ -73,7 +74,10 @@ def picture(path, seed):
 def make_case(options, work, scheduler, entry):
     """Save one folder with its noise and pictures."""
     kind, frames, guidance, given = entry
-    pipeline = wan_folder.build(draw_sizes(options.seed, kind, options.weights == "library"))
+    sizes = draw_sizes(options.seed, kind, options.weights == "library")
+    if options.vae_width:
+        sizes = dataclasses.replace(sizes, vae_width=options.vae_width)
+    pipeline = wan_folder.build(sizes)
     pipeline.scheduler = SCHEDULERS[scheduler]()
     step = 2 * pipeline.vae_scale_factor_spatial
     height, width = (-(-size // step) * step for size in (options.height, options.width))
@@ -178,6 +182,7 @@ def arguments():
     parser.add_argument("--kinds", nargs="+", help="only these kinds")
     parser.add_argument("--weights", choices=["random", "library"], default="random",
                         help="every parameter random, or as the libraries draw them")
+    parser.add_argument("--vae-width", type=int, help="channels of the VAE instead of a few")
     parser.add_argument("--folder-dtype", choices=list(DTYPES), default="f32",
                         help="what the folder stores")
     parser.add_argument("--keep", type=Path, help="write folders here and leave them")
