@@ -144,10 +144,11 @@ def pixart_bf16():
     return pixart(torch.bfloat16)
 
 
-def wan(dtype):
+def wan_model(layers):
+    """Wan-1.3B with so many of its 30 layers."""
     from diffusers import WanTransformer3DModel
 
-    model = WanTransformer3DModel(
+    return WanTransformer3DModel(
         patch_size=(1, 2, 2),
         num_attention_heads=12,
         attention_head_dim=128,
@@ -156,8 +157,12 @@ def wan(dtype):
         text_dim=4096,
         freq_dim=256,
         ffn_dim=8960,
-        num_layers=2,
-    ).eval()
+        num_layers=layers,
+    )
+
+
+def wan(dtype):
+    model = wan_model(2).eval()
     for name, parameter in model.named_parameters():
         # What `from_pretrained` would keep in float32.
         if not any(module in name.split(".") for module in model._keep_in_fp32_modules):
@@ -184,19 +189,7 @@ def wan_bf16():
 
 def wan_training(layers, checkpointing):
     """One step of flow matching: noise, forward, backward, AdamW."""
-    from diffusers import WanTransformer3DModel
-
-    model = WanTransformer3DModel(
-        patch_size=(1, 2, 2),
-        num_attention_heads=12,
-        attention_head_dim=128,
-        in_channels=16,
-        out_channels=16,
-        text_dim=4096,
-        freq_dim=256,
-        ffn_dim=8960,
-        num_layers=layers,
-    ).train()
+    model = wan_model(layers).train()
     if checkpointing:
         model.enable_gradient_checkpointing()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
