@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use journal::Page;
 use recipe::{Answer, Model, Recipe, Score, ShapesConfig, SourceConfig, Student, Task, Which};
 use serde_json::json;
 
@@ -69,8 +70,9 @@ fn show(
     bars.finish();
     let score = Score::new(&answers, &shapes.withheld);
     write_summary(folder, recipe, (&score, &answers), (&learnt, clock))?;
-    let page = report::page("Shapes that move as they are told", recipe, &learnt, folder)?;
+    let page = Page::new("Shapes that move as they are told");
     let page = report::with_exam(page, (&score, &answers), folder)?;
+    let page = report::with_run(page, recipe, &learnt, folder)?;
     report::write(page, folder)?;
     crate::say(format_args!(
         "model    {}\nreport   {}\nsummary  {}\n{}\n",

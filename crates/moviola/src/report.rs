@@ -19,11 +19,16 @@ fn refused(error: impl std::fmt::Display) -> Failure {
     Failure::Refused(error.to_string())
 }
 
-/// A page with the facts and the curves of a run.
+/// The page with the facts and the curves of a run.
 ///
 /// # Errors
 /// The log of the run cannot be read.
-pub(crate) fn page(title: &str, recipe: &Recipe, learnt: &Learnt, folder: &Path) -> Outcome<Page> {
+pub(crate) fn with_run(
+    page: Page,
+    recipe: &Recipe,
+    learnt: &Learnt,
+    folder: &Path,
+) -> Outcome<Page> {
     let facts = [
         ("method", recipe.method.name().to_owned()),
         ("strategy", recipe.strategy.name().to_owned()),
@@ -38,7 +43,7 @@ pub(crate) fn page(title: &str, recipe: &Recipe, learnt: &Learnt, folder: &Path)
         ("made by", format!("moviola {}", env!("CARGO_PKG_VERSION"))),
     ];
     let history = journal::history(folder).map_err(refused)?;
-    Ok(Page::new(title).facts("The run", facts).history("How it went", &history))
+    Ok(page.facts("The run", facts).history("How it went", &history))
 }
 
 /// The page with the marks and clips of an exam, which are also left as files.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use journal::Page;
 use recipe::Recipe;
 
 use crate::failure::Outcome;
@@ -60,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 fn learn(arguments: &Arguments, recipe: &Recipe, device: burn::tensor::Device) -> Outcome {
     let folder = arguments.run.as_ref().expect("the arguments require it");
     let learnt = session::learn(recipe, folder, &signals::watch()?, &device, "the same command")?;
-    let page = report::page("A training run", recipe, &learnt, folder)?;
+    let page = report::with_run(Page::new("A training run"), recipe, &learnt, folder)?;
     report::write(page, folder)?;
     Ok(crate::say(format_args!("{}\n", folder.display()))?)
 }
