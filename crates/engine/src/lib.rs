@@ -29,7 +29,7 @@ mod text;
 pub mod tokenizer;
 mod wan;
 
-pub use duet::duet_process;
+pub use duet::{DUET_SCHEDULER, duet_process};
 pub use encoder::{ClipSizes, EncoderSetup, FolderEncoder};
 pub use error::{Error, Result};
 pub use folder::ModelFolder;

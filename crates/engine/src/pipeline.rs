@@ -111,6 +111,18 @@ impl Pipeline {
         Err(unsupported(&folder))
     }
 
+    /// Whether a request can be run; nothing runs.
+    ///
+    /// # Errors
+    /// It does not fit the model.
+    pub fn check(&self, request: &Request) -> Result<()> {
+        match &self.0 {
+            Family::Duet(pipeline) => pipeline.check(request).map(drop),
+            Family::Pixart(pipeline) => pipeline.check(request).map(drop),
+            Family::Wan(pipeline) => pipeline.check(request).map(drop),
+        }
+    }
+
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.
     ///
     /// # Errors

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use clap::ValueEnum;
 use data::world::{Options, Scene, Tone, World};
-use diffusion::{Guidance, SchedulerConfig};
+use diffusion::Guidance;
 use engine::{Progress, SceneSampler};
 use nn::Plain;
 use recipe::{Answer, Exam, Model, Score, ShapesConfig, Task};
@@ -24,9 +23,14 @@ pub(crate) struct Arguments {
     /// A folder that `moviola quickstart` or `moviola export` wrote
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// What a question gives beside its caption
-    #[arg(long, value_enum, default_value_t = TaskName::Text)]
-    task: TaskName,
+    /// What a question gives beside its caption: text (nothing), first-frame, recolour (the same clip
+    /// in another colour), inpaint (the left half), with-sound (nothing; the tone is made too) or
+    /// sound-of-video (the clip; the tone is made)
+    #[arg(long, value_name = "TASK", default_value = "text", value_parser = task)]
+    task: Task,
+    /// Answer with what is given and black for the rest, instead of asking the model
+    #[arg(long)]
+    without_model: bool,
     /// Colours to ask for; repeat it for several [default: the four of training]
     #[arg(long, value_name = "WORD")]
     colour: Vec<String>,
@@ -54,34 +58,13 @@ pub(crate) struct Sampling {
     pub(crate) guidance: f64,
 }
 
-/// What a question gives, as the command calls it.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-enum TaskName {
-    /// Nothing
-    Text,
-    /// The first latent frame
-    FirstFrame,
-    /// The same clip in another colour
-    Recolour,
-    /// The left half of every frame
-    Inpaint,
-    /// Nothing; clip and tone are made together
-    WithSound,
-    /// The clip; the tone is made
-    SoundOfVideo,
-}
-
-impl TaskName {
-    fn task(self) -> Task {
-        match self {
-            TaskName::Text => Task::Text,
-            TaskName::FirstFrame => Task::FirstFrame,
-            TaskName::Recolour => Task::Recolour,
-            TaskName::Inpaint => Task::Inpaint,
-            TaskName::WithSound => Task::WithSound,
-            TaskName::SoundOfVideo => Task::SoundOfVideo,
-        }
-    }
+/// A task by its name.
+fn task(name: &str) -> Result<Task, String> {
+    let found = Task::ALL.into_iter().find(|(known, _)| *known == name);
+    found.map(|(_, task)| task).ok_or_else(|| {
+        let names = Task::ALL.map(|(name, _)| name).join(", ");
+        format!("there is no such task; there are {names}")
+    })
 }
 
 /// Runs an exam and prints the marks.
@@ -95,13 +78,16 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
 fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
     let device = Device::flex();
     let model = Model::open(&arguments.model, &device)?;
-    let task = arguments.task.task();
-    let tone = matches!(task, Task::WithSound | Task::SoundOfVideo).then(Tone::default);
+    let task = arguments.task;
+    let tone = task.sounds().then(Tone::default);
     let world = Options { tone, ..Options::default() };
     let shapes =
         ShapesConfig { world, colours: arguments.colour.clone(), ..ShapesConfig::default() };
     let mut bars = Bars::new(clock, signals::watch()?);
-    let answers = sit(&model, (task, &shapes), &arguments.sampling, &mut bars)?;
+    let answers = match arguments.without_model {
+        true => Exam::new(task, shapes.rendered()?, &shapes.scenes()?).without_a_model(&device)?,
+        false => sit(&model, (task, &shapes), &arguments.sampling, &mut bars)?,
+    };
     bars.finish();
     let score = Score::new(&answers, &[]);
     if let Some(path) = &arguments.output {
@@ -132,9 +118,7 @@ pub(crate) fn sit(
     let sampler = match &sampling.timesteps {
         Some(timesteps) => SceneSampler::renoising(process, timesteps, guidance)?,
         None => {
-            let scheduler = r#"{"_class_name": "FlowMatchEulerDiscreteScheduler"}"#;
-            let scheduler = SchedulerConfig::from_json(scheduler).map_err(engine::Error::from)?;
-            let steps = (&scheduler, sampling.steps);
+            let steps = (&model.scheduler, sampling.steps);
             SceneSampler::scheduled(process, steps, exam.tokens()?, guidance)?
         }
     };

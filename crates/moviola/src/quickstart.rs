@@ -60,10 +60,14 @@ fn show(
     let (device, folder) = (Device::flex(), &arguments.run);
     let learnt = session::learn(recipe, folder, &stop, &device, "moviola quickstart")?;
     let model = folder.join("model");
-    if !model.exists() {
-        let which = if recipe.callbacks.ema.is_some() { Which::Average } else { Which::Live };
-        Student::open(folder, which, &device)?.write_folder(&model)?;
+    if model.exists() {
+        // An earlier part of this run left it; it may have been shorter.
+        std::fs::remove_dir_all(&model).map_err(|err| {
+            Failure::Refused(format!("cannot replace {}: {err}", model.display()))
+        })?;
     }
+    let which = if recipe.callbacks.ema.is_some() { Which::Average } else { Which::Live };
+    Student::open(folder, which, &device)?.write_folder(&model)?;
     let mut bars = Bars::new(clock, stop);
     let answers =
         exam::sit(&Model::open(&model, &device)?, (Task::Text, shapes), &SAMPLING, &mut bars)?;

@@ -8,14 +8,14 @@ use data::loader::{self, Samples};
 use data::store::Dataset;
 use data::world::{Colour, Rendered, Scene, World};
 use diffusion::{TimestepSampler, Tracks};
-use engine::{PromptEmbedding, PromptSetup};
+use engine::PromptSetup;
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
 use nn::{Context, Plain};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
     Averaged, Callback, Ema, Frozen, Learns, Method, Parts, Recompute, STUDENT, Schedule, Strategy,
-    Trained, Trainer, Training, updates_within,
+    Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
@@ -150,9 +150,8 @@ impl Recipe {
             dtype: FloatDType::F32,
         };
         let folder = engine::locate(from)?;
-        let PromptEmbedding { tokens, mask } =
-            engine::encode_negative_prompt(&folder, &prompt.text, &setup)?;
-        Ok(Some(Model::open(&folder, device)?.text.context(tokens, mask)?))
+        let embedding = engine::encode_negative_prompt(&folder, &prompt.text, &setup)?;
+        Ok(Some(embedding.context()))
     }
 
     /// The network of a role, new or from a folder.
@@ -165,7 +164,7 @@ impl Recipe {
     }
 
     fn trained(&self, role: &'static str, model: Model, config: &TrainedConfig) -> Result<Trained> {
-        let horizon = updates_within(|step| self.method.updates(step), role, self.run.steps);
+        let horizon = self.method.horizon(role, self.run.steps);
         let rate = &config.rate;
         let schedule = Schedule::new(rate.peak, rate.warmup, rate.decay.clone(), horizon)?;
         let learns = match &config.learns {
@@ -278,11 +277,11 @@ fn require(source: &Source, strategy: &dyn Strategy) -> Result<()> {
 }
 
 impl MethodConfig {
-    /// The roles that are updated at an iteration.
-    pub(crate) fn updates(&self, iteration: u64) -> Vec<&'static str> {
+    /// How often a role is updated in so many steps: the horizon of its schedule.
+    fn horizon(&self, role: &str, steps: u64) -> u64 {
         match self {
-            MethodConfig::Finetune(_) | MethodConfig::DiffusionForcing(_) => vec![STUDENT],
-            MethodConfig::Dmd2(config) => config.updates(iteration),
+            MethodConfig::Finetune(_) | MethodConfig::DiffusionForcing(_) => steps,
+            MethodConfig::Dmd2(config) => config.horizon(role, steps),
         }
     }
 }

@@ -38,6 +38,28 @@ pub enum Task {
     SoundOfVideo,
 }
 
+impl Task {
+    /// All of them, as commands call them.
+    pub const ALL: [(&'static str, Task); 6] = [
+        ("text", Task::Text),
+        ("first-frame", Task::FirstFrame),
+        ("recolour", Task::Recolour),
+        ("inpaint", Task::Inpaint),
+        ("with-sound", Task::WithSound),
+        ("sound-of-video", Task::SoundOfVideo),
+    ];
+
+    /// Whether there is a tone.
+    pub fn sounds(self) -> bool {
+        matches!(self, Task::WithSound | Task::SoundOfVideo)
+    }
+
+    /// Whether a question shows anything of the clip that is asked for.
+    fn shows(self) -> bool {
+        matches!(self, Task::FirstFrame | Task::Inpaint | Task::SoundOfVideo)
+    }
+}
+
 /// Questions in a world, with whoever reads the answers.
 pub struct Exam {
     task: Task,
@@ -84,6 +106,21 @@ impl Exam {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.scenes.is_empty()
+    }
+
+    /// What an answer is worth that shows what is given, and black for the rest: the score that says
+    /// nothing about a model.
+    ///
+    /// # Errors
+    /// The world's clips do not suit its codec.
+    pub fn without_a_model(&self, device: &Device) -> Result<Vec<Answer>> {
+        let mut answers = Vec::new();
+        for (batch, scenes) in self.scenes.chunks(BATCH).enumerate() {
+            let conditions = self.conditions(batch * BATCH, scenes, device)?;
+            let made = conditions.each(|_, track| track.keep(track.clean.zeros_like()));
+            answers.extend(self.mark(batch * BATCH, scenes, made)?);
+        }
+        Ok(answers)
     }
 
     /// Tokens of a clip.
@@ -134,7 +171,14 @@ impl Exam {
             Ok(self.rendered.words.embed(&scene.to_string(), device)?.unsqueeze::<3>())
         });
         let context = Context::text(Tensor::cat(texts.collect::<Result<_>>()?, 0), None);
-        let clean = tokens(&self.rendered.codec, &self.true_clips(first, scenes), device)?;
+        let clean = match self.task.shows() {
+            true => tokens(&self.rendered.codec, &self.true_clips(first, scenes), device)?,
+            // Nothing of the clip is anywhere near the model, whatever a network is shown.
+            false => {
+                let channels = self.rendered.codec.channels();
+                Tensor::zeros([samples, grid.iter().product(), channels], device)
+            }
+        };
         let part = if self.task == Task::SoundOfVideo { Part::Given } else { Part::Generated };
         let mut video = Track::new(part, clean, grid, places(), context.clone());
         let region = match self.task {
@@ -150,8 +194,7 @@ impl Exam {
             let tokens = tokens(&self.rendered.codec, &clips.collect::<Vec<_>>(), device)?;
             video.refer(Reference { tokens, positions: places() });
         }
-        let sounds = matches!(self.task, Task::WithSound | Task::SoundOfVideo);
-        let audio = match sounds {
+        let audio = match self.task.sounds() {
             true => Some(self.sound(scenes, context, device)?),
             false => None,
         };

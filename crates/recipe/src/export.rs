@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, TensorData};
-use engine::lora::Naming;
 use nn::{Parameter, Store};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -116,16 +115,24 @@ impl Student {
     /// Something stands there already, or the disk is full.
     pub fn write_folder(&self, path: &Path) -> Result<()> {
         let aside = begin(path)?;
-        let fault = |err| Error::file("write", path, err);
+        let written = self.fill(&aside).and_then(|()| {
+            std::fs::rename(&aside, path).map_err(|err| Error::file("write", path, err))
+        });
+        if written.is_err() {
+            // What is left of it is of no use; the first error is the one to tell.
+            let _ = std::fs::remove_dir_all(&aside);
+        }
+        written
+    }
+
+    /// Writes all files of a diffusers folder into an empty one.
+    fn fill(&self, aside: &Path) -> Result<()> {
         match &self.model.origin {
             Origin::New(NewConfig::Duet(config)) => {
                 let config = serde_json::to_value(config).expect("a config is JSON");
                 write_json(&aside.join("transformer/config.json"), &config)?;
-                let scheduler = json!({
-                    "_class_name": "FlowMatchEulerDiscreteScheduler",
-                    "num_train_timesteps": 1000,
-                    "shift": 1.0,
-                });
+                let scheduler =
+                    serde_json::from_str(engine::DUET_SCHEDULER).expect("the constant is JSON");
                 write_json(&aside.join("scheduler/scheduler_config.json"), &scheduler)?;
                 let index = json!({
                     "_class_name": "DuetPipeline",
@@ -135,7 +142,7 @@ impl Student {
                 write_json(&aside.join("model_index.json"), &self.recorded(index))?;
             }
             Origin::Folder(from) => {
-                copy(from, &aside, &|name| {
+                copy(from, aside, &|name| {
                     !name.starts_with("transformer/diffusion_pytorch_model")
                 })?;
                 let index = from.join("model_index.json");
@@ -147,8 +154,7 @@ impl Student {
             }
         }
         let weights = aside.join("transformer/diffusion_pytorch_model.safetensors");
-        write_store(&self.store()?, &weights, None)?;
-        std::fs::rename(&aside, path).map_err(fault)
+        write_store(&self.store()?, &weights, None)
     }
 
     /// A model index that records how the student is sampled.
@@ -178,11 +184,11 @@ impl Student {
         let mut store = Store::new("the LoRA");
         for (name, parameter) in &self.learnt {
             let (layer, part) = name.split_once(".lora_").unwrap_or((name, ""));
-            let layer = match (dialect, self.model.family) {
-                (Dialect::ComfyUi, "wan") => Naming::Wan.original(layer),
-                _ => None,
-            }
-            .unwrap_or_else(|| layer.to_owned());
+            let original = match dialect {
+                Dialect::ComfyUi => self.model.naming.original(layer),
+                Dialect::Diffusers => None,
+            };
+            let layer = original.unwrap_or_else(|| layer.to_owned());
             store.insert(format!("{prefix}{layer}.lora_{part}"), parameter.clone());
             if part.starts_with('A') && dialect == Dialect::ComfyUi {
                 let value = TensorData::new(vec![alpha as f32], [1]);
@@ -293,6 +299,12 @@ fn write_store(store: &Store, path: &Path, facts: Option<HashMap<String, String>
     let views = views.collect::<std::result::Result<Vec<_>, _>>().map_err(wrong)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    safetensors::serialize_to_file(views, facts, &aside).map_err(wrong)?;
-    std::fs::rename(&aside, path).map_err(|err| Error::file("write", path, err))
+    let written = safetensors::serialize_to_file(views, facts, &aside).map_err(wrong);
+    let written = written.and_then(|()| {
+        std::fs::rename(&aside, path).map_err(|err| Error::file("write", path, err))
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&aside);
+    }
+    written
 }

@@ -7,6 +7,7 @@ use burn::tensor::{Device, FloatDType, Tensor};
 use data::preprocess::Encode;
 use data::store::Fingerprint;
 use diffusion::{AudioClock, Coordinates, Draw, Process, SchedulerConfig, Time};
+use engine::lora::Naming;
 use engine::{EncoderSetup, FolderEncoder, ModelFolder, TextRules};
 use models::dit::duet::{Duet, DuetConfig};
 use models::dit::pixart::{Pixart, PixartConfig};
@@ -34,9 +35,15 @@ pub struct Model {
     pub text: TextForm,
     /// Which encoders its data must have been made with, if it has any.
     pub encoders: Option<Fingerprint>,
+    /// How its folder says it is sampled.
+    pub scheduler: SchedulerConfig,
+    /// How LoRAs may call its layers.
+    pub naming: Naming,
+    /// As what its clips are written: the ending of a file.
+    pub clips: &'static str,
     /// Where it comes from.
     pub origin: Origin,
-    /// The family's own name.
+    /// What the family is called in reports.
     pub family: &'static str,
 }
 
@@ -82,7 +89,8 @@ impl Model {
         let network = Duet { config: duet.clone() };
         let draw = Draw::new(seed).stream("initial-parameters");
         let store = train::initial(&network, &Duet::ZERO, draw, device)?;
-        Ok(of_duet(network, store, Origin::New(config.clone())))
+        let scheduler = SchedulerConfig::from_json(engine::DUET_SCHEDULER)?;
+        Ok(of_duet(network, store, scheduler, Origin::New(config.clone())))
     }
 
     /// The transformer of a diffusers folder, its parameters as they are stored.
@@ -94,12 +102,12 @@ impl Model {
         let config = folder.text("transformer", "config.json")?;
         let store = Store::open(&folder.weights("transformer")?, Precision::Stored, device)?;
         let scheduler = folder.text("scheduler", "scheduler_config.json")?;
-        let process = SchedulerConfig::from_json(&scheduler)?.process();
+        let scheduler = SchedulerConfig::from_json(&scheduler)?;
         let origin = Origin::Folder(path.to_owned());
         match folder.class() {
             "DuetPipeline" => {
                 let network = Duet { config: DuetConfig::from_json(&config)? };
-                Ok(of_duet(network, store, origin))
+                Ok(of_duet(network, store, scheduler, origin))
             }
             "WanPipeline" => {
                 if folder.has("transformer_2") {
@@ -111,7 +119,7 @@ impl Model {
                 }
                 let config = WanConfig::from_json(&config)?;
                 let vae = WanVaeConfig::from_json(&folder.text("vae", "config.json")?)?;
-                let model = of_wan(config, store, (process, vae.spatial_factor()), origin);
+                let model = of_wan(config, store, (scheduler, vae.spatial_factor()), origin);
                 model.with_encoders(path, device)
             }
             "PixArtAlphaPipeline" => {
@@ -120,7 +128,7 @@ impl Model {
                 let mut store = store;
                 // A table that the network computes instead.
                 store.remove("pos_embed.pos_embed");
-                let model = of_pixart(config, store, (process, vae.factor()), origin);
+                let model = of_pixart(config, store, (scheduler, vae.factor()), origin);
                 model.with_encoders(path, device)
             }
             class => Err(Error::Recipe(format!(
@@ -140,7 +148,7 @@ impl Model {
     }
 }
 
-fn of_duet(network: Duet, store: Store, origin: Origin) -> Model {
+fn of_duet(network: Duet, store: Store, scheduler: SchedulerConfig, origin: Origin) -> Model {
     let rate = network.config.audio_rate.round().max(1.0) as u32;
     let geometry = Geometry {
         pixels: [8, 8],
@@ -155,6 +163,9 @@ fn of_duet(network: Duet, store: Store, origin: Origin) -> Model {
         geometry,
         text: TextForm::Whole,
         encoders: None,
+        scheduler,
+        naming: Naming::Diffusers,
+        clips: "gif",
         origin,
         family: "duet",
     }
@@ -163,7 +174,7 @@ fn of_duet(network: Duet, store: Store, origin: Origin) -> Model {
 fn of_wan(
     config: WanConfig,
     store: Store,
-    (process, factor): (Process, usize),
+    (scheduler, factor): (SchedulerConfig, usize),
     origin: Origin,
 ) -> Model {
     let geometry = Geometry { pixels: [factor; 2], ..Geometry::indices(config.patch) };
@@ -175,10 +186,13 @@ fn of_wan(
     Model {
         network: Arc::new(network),
         store,
-        process,
+        process: scheduler.process(),
         geometry,
         text: TextForm::Whole,
         encoders: None,
+        scheduler,
+        naming: Naming::Wan,
+        clips: "mp4",
         origin,
         family: "wan",
     }
@@ -187,7 +201,7 @@ fn of_wan(
 fn of_pixart(
     config: PixartConfig,
     store: Store,
-    (process, factor): (Process, usize),
+    (scheduler, factor): (SchedulerConfig, usize),
     origin: Origin,
 ) -> Model {
     let span = (config.sample_size / config.patch) as f64 / config.interpolation_scale;
@@ -201,10 +215,13 @@ fn of_pixart(
     Model {
         network: Arc::new(Pixart { config }),
         store,
-        process,
+        process: scheduler.process(),
         geometry,
         text: TextForm::Whole,
         encoders: None,
+        scheduler,
+        naming: Naming::Diffusers,
+        clips: "png",
         origin,
         family: "pixart",
     }

@@ -255,11 +255,7 @@ impl Recipe {
             }
             Origin::Folder(path) => Pipeline::open(path, &setup(device))?,
         };
-        let extension = match student.family {
-            "pixart" => "png",
-            "duet" => "gif",
-            _ => "mp4",
-        };
+        let extension = student.clips;
         let held_out = match source.held_out.count() {
             0 => None,
             _ => {
@@ -269,6 +265,7 @@ impl Recipe {
             }
         };
         let request = request(config, prompts);
+        pipeline.check(&request)?;
         let every = config.every;
         Ok(Some(LookedAt { every, pipeline, request, extension, judge, held_out }))
     }

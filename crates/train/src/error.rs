@@ -101,6 +101,15 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// Another run is going on in the same folder.
+    #[error(
+        "another process trains in {}; wait for it, stop it, or start in another folder",
+        path.display()
+    )]
+    Busy {
+        /// The folder of checkpoints.
+        path: PathBuf,
+    },
     /// A checkpoint of another recipe.
     #[error(
         "{} was made with another recipe; these keys differ: {}; use the recipe it was made with, \

@@ -31,6 +31,10 @@ const SIZE: [usize; 3] = [8, 32, 32];
 /// Samples that share a forward pass; no sample's result depends on the others.
 const BATCH: usize = 16;
 
+/// The scheduler of a model that has no folder yet: what is written when it gets one.
+pub const DUET_SCHEDULER: &str =
+    r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 1.0}"#;
+
 /// What a network of this family predicts, as a process.
 pub fn duet_process(config: &DuetConfig) -> Process {
     match config.prediction {
@@ -53,7 +57,7 @@ pub(crate) struct Pipeline {
 }
 
 /// A request that can be run.
-struct Job {
+pub(crate) struct Job {
     sampler: SceneSampler,
     /// Frames, rows and columns of latents.
     grid: [usize; 3],
@@ -114,12 +118,11 @@ impl Pipeline {
         config.check()?;
         let transformer = Duet { config };
         store.agree(&[], |weights| transformer.declare(weights))?;
-        let scheduler = r#"{"_class_name": "FlowMatchEulerDiscreteScheduler"}"#;
         let words = Words { width: transformer.config.text_width, ..Words::default() };
         Ok(Pipeline {
             device: device.clone(),
             residency: Residency::Kept,
-            scheduler: SchedulerConfig::from_json(scheduler)?,
+            scheduler: SchedulerConfig::from_json(DUET_SCHEDULER)?,
             timesteps: None,
             words,
             codec: SpaceToDepth::default(),
@@ -163,7 +166,11 @@ impl Pipeline {
         Ok(Answer { latents: Latents::Clip(latents) })
     }
 
-    fn check(&self, request: &Request) -> Result<Job> {
+    /// Checks a request and prepares what it needs.
+    ///
+    /// # Errors
+    /// It does not fit the model.
+    pub(crate) fn check(&self, request: &Request) -> Result<Job> {
         request.refuse_beyond_text("Duet makes clips from text alone")?;
         let asked = [request.frames, request.height, request.width];
         let size = [0, 1, 2].map(|axis| asked[axis].unwrap_or(SIZE[axis]));

@@ -18,7 +18,7 @@ const STEPS: usize = 20;
 const GUIDANCE: f64 = 4.5;
 
 /// A request that can be run.
-pub(super) struct Job {
+pub(crate) struct Job {
     /// Height and width to generate.
     pub(super) size: [usize; 2],
     /// Height and width to deliver.
@@ -34,7 +34,7 @@ pub(super) struct Job {
 
 impl Pipeline {
     /// Checks a request and prepares what it needs.
-    pub(super) fn check(&self, request: &Request) -> Result<Job> {
+    pub(crate) fn check(&self, request: &Request) -> Result<Job> {
         request.refuse_video("PixArt-alpha makes pictures")?;
         let (size, asked, lattice) = self.sizes(request)?;
         let guidance = Guidance::new(request.guidance.unwrap_or(GUIDANCE))?;

@@ -25,12 +25,14 @@ pub struct PromptEmbedding {
     pub tokens: Tensor<3>,
     /// `[1, L]`, 1 where a token counts and 0 where it is padding. Padding comes last.
     pub mask: Tensor<2>,
+    /// What became of the padding, by the rules of the encoder.
+    pub padding: Padding,
 }
 
 impl PromptEmbedding {
     /// What a transformer is given.
-    pub(crate) fn context(self, padding: Padding) -> Context {
-        match padding {
+    pub fn context(self) -> Context {
+        match self.padding {
             Padding::Masked => Context::text(self.tokens, Some(self.mask)),
             Padding::Zeroed => Context::text(self.tokens, None),
         }
@@ -44,7 +46,8 @@ impl PromptEmbedding {
 
     /// The same in another type.
     fn cast(self, dtype: FloatDType) -> PromptEmbedding {
-        PromptEmbedding { tokens: self.tokens.cast(dtype), mask: self.mask.cast(dtype) }
+        let (tokens, mask) = (self.tokens.cast(dtype), self.mask.cast(dtype));
+        PromptEmbedding { tokens, mask, ..self }
     }
 }
 
@@ -112,7 +115,7 @@ impl TextEncoder {
         let mut contexts = Vec::with_capacity(texts.len());
         for (done, text) in texts.iter().enumerate() {
             progress::check(progress)?;
-            contexts.push(self.embed(text, rules, device)?.context(rules.padding));
+            contexts.push(self.embed(text, rules, device)?.context());
             progress.reach(done + 1);
         }
         let negatives = match negative {
@@ -144,6 +147,6 @@ impl TextEncoder {
         let tokens = self.network.encode(&Weights::new(store), ids, mask.clone())?;
         finite::check(&tokens, "the text encoder", store)?;
         let tokens = rules.padding.apply(tokens, &mask);
-        Ok(PromptEmbedding { tokens, mask })
+        Ok(PromptEmbedding { tokens, mask, padding: rules.padding })
     }
 }

@@ -25,7 +25,7 @@ pub(crate) const FRAMES: usize = 81;
 pub(super) const MASK_CHANNELS: usize = 4;
 
 /// A request that can be run.
-pub(super) struct Job {
+pub(crate) struct Job {
     pub(super) frames: usize,
     /// Height and width in pixels.
     pub(super) size: [usize; 2],
@@ -51,7 +51,7 @@ impl Job {
 
 impl Pipeline {
     /// Checks a request and prepares what it needs.
-    pub(super) fn check(&self, request: &Request) -> Result<Job> {
+    pub(crate) fn check(&self, request: &Request) -> Result<Job> {
         if request.sizing == Sizing::Binned || request.eta.is_some() {
             let reason = "--resolution-binning and --eta are for PixArt; leave them out for Wan";
             return Err(Error::Request(reason.to_owned()));

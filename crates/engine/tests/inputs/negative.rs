@@ -145,7 +145,7 @@ fn embeddings_and_masks_are_those_of_inference() {
 fn padding_follows_the_rules_of_the_encoder() {
     let copy = two_encoders("wan-tiny", "pixart-tiny", "T5EncoderModel", 53);
     for (index, length, zeroed) in [(0, 512, true), (1, 53, false)] {
-        let PromptEmbedding { tokens, mask } = encode(copy.path(), PROMPT, index);
+        let PromptEmbedding { tokens, mask, .. } = encode(copy.path(), PROMPT, index);
         assert_eq!(tokens.dims()[..2], [1, length]);
         assert_eq!(mask.dims(), [1, length]);
         let width = tokens.dims()[2];
@@ -188,7 +188,7 @@ fn embeddings_are_diffusers() {
         let said = &golden.config["cases"][case];
         let model = goldens().join(said["folder"].as_str().expect("a folder"));
         let negative = said["negative"].as_str().expect("a prompt");
-        let PromptEmbedding { tokens, mask } = encode(&model, negative, 0);
+        let PromptEmbedding { tokens, mask, .. } = encode(&model, negative, 0);
         let (shape, wanted) = golden.tensor(&format!("{case}.negative_prompt_embeds"));
         assert_eq!(tokens.dims()[1..], shape[1..], "{case}");
         let one = values(&tokens).len();

@@ -83,6 +83,11 @@ impl Dmd2Config {
         }
     }
 
+    /// How often a role is updated in the first `steps` iterations.
+    pub fn horizon(&self, role: &str, steps: u64) -> u64 {
+        if role == STUDENT { steps / self.student_every.max(1) } else { steps }
+    }
+
     /// The student's timesteps as it is run at them: training, validation and export use these.
     pub fn student_timesteps(&self, process: &Process) -> Vec<f64> {
         let warp = |timestep: &f64| match (self.warp, process) {

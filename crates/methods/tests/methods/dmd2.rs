@@ -67,6 +67,9 @@ fn the_student_is_updated_at_every_so_many_iterations_and_the_critic_at_each() {
     }
     // The horizon of a schedule is its role's own number of updates.
     let within = |role| updates_within(|iteration| config().updates(iteration), role, 4000);
+    for role in [STUDENT, "critic"] {
+        assert_eq!(config().horizon(role, 4000), within(role), "{role}");
+    }
     assert_eq!((within(STUDENT), within("critic")), (800, 4000));
 }
 

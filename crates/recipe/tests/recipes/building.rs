@@ -137,6 +137,9 @@ fn a_run_goes_on_and_is_exported() {
     assert_eq!(trainer.run().unwrap(), 3);
 
     let other = read("quickstart.yaml", &[&overrides[..], &["loop.seed=9".to_owned()]].concat());
+    let message = build(&other, Some(&run)).err().expect("a run goes on there").to_string();
+    assert!(message.contains("another process trains in"), "{message}");
+    drop(trainer);
     let mut trainer = build(&other, Some(&run)).unwrap().trainer;
     let message = trainer.resume(&FREE, &Device::flex()).unwrap_err().to_string();
     assert!(message.contains("these keys differ: loop.seed"), "{message}");

@@ -1,5 +1,6 @@
 //! Where checkpoints lie, and which of them can be used.
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
@@ -91,6 +92,19 @@ pub fn find(folder: &Path, device: &Device) -> Result<Found> {
 pub fn read(path: &Path, device: &Device) -> Result<Found> {
     let (manifest, state) = file::read(path, device)?;
     Ok(Found { path: path.to_owned(), manifest, state, skipped: Vec::new() })
+}
+
+/// Keeps other runs out of a folder as long as the file is held; a process that dies lets go of it.
+pub(super) fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join("lock");
+    let fault = |err| Error::file("open", &path, err);
+    let options = File::options().write(true).create(true).truncate(false).open(&path);
+    let file = options.map_err(fault)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy { path: folder.to_owned() }),
+        Err(TryLockError::Error(err)) => Err(fault(err)),
+    }
 }
 
 /// Removes what was never committed.

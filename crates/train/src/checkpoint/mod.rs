@@ -9,6 +9,7 @@ mod folder;
 mod recipe;
 mod writer;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
@@ -49,6 +50,8 @@ pub struct Checkpoints {
     writer: Writer,
     /// Steps that are written or being written.
     known: Vec<u64>,
+    /// Held as long as the run: two runs in one folder would clear away each other's work.
+    _lock: File,
 }
 
 impl Checkpoints {
@@ -56,7 +59,7 @@ impl Checkpoints {
     /// written is removed.
     ///
     /// # Errors
-    /// The folder cannot be made or read.
+    /// Another run is going on there, or the folder cannot be made or read.
     pub fn new(
         folder: impl Into<PathBuf>,
         config: CheckpointConfig,
@@ -64,9 +67,10 @@ impl Checkpoints {
     ) -> Result<Checkpoints> {
         let folder = folder.into();
         std::fs::create_dir_all(&folder).map_err(|err| Error::file("make", &folder, err))?;
+        let lock = folder::lock(&folder)?;
         folder::sweep(&folder)?;
         let known = folder::list(&folder)?.into_iter().map(|(step, _)| step).collect();
-        Ok(Checkpoints { folder, config, recipe, writer: Writer::start(), known })
+        Ok(Checkpoints { folder, config, recipe, writer: Writer::start(), known, _lock: lock })
     }
 
     /// Where they are.

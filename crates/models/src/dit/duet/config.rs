@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 const NAME: &str = "transformer/config.json";
 
+/// More than any size of this family: beyond, products of sizes would no longer be numbers.
+const LARGEST: usize = 65_536;
+
 /// The numbers of a Duet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -136,6 +139,9 @@ impl DuetConfig {
         ];
         if let Some((key, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             return refuse(key, &0, "1 or more");
+        }
+        if let Some((key, size)) = sizes.into_iter().find(|(_, size)| *size > LARGEST) {
+            return refuse(key, &size, &format!("{LARGEST} at the most"));
         }
         if !self.head_width.is_multiple_of(2) || self.head_width < 6 {
             return refuse("head_width", &self.head_width, "an even number from 6 on");
