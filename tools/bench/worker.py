@@ -1,7 +1,8 @@
 """The PyTorch side of `cargo xtask bench`.
 
 Says hello with its versions and cases, then answers one line of JSON per request:
-{"case": "...", "repeat": n} -> {"case": "...", "seconds": [...], "peak_rss_bytes": n}.
+{"case": "...", "repeat": n} -> {"case": "...", "seconds": [...], "peak_rss_bytes": n, "held_bytes": n}.
+`held_bytes` is what a training holds beside activations: program, weights, gradients, optimizer.
 The work is written as a user of PyTorch and diffusers would write it: eager, with their own fused
 functions, without gradients where none are asked for.
 """
@@ -189,7 +190,12 @@ def wan_bf16():
 
 def wan_training(layers, checkpointing):
     """One step of flow matching: noise, forward, backward, AdamW."""
+    import diffusers
+
+    _ = diffusers.WanTransformer3DModel  # Diffusers imports a model when it is first named.
+    program = resident_bytes("VmRSS:")
     model = wan_model(layers).train()
+    weights = sum(parameter.nbytes for parameter in model.parameters())
     if checkpointing:
         model.enable_gradient_checkpointing()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
@@ -207,6 +213,8 @@ def wan_training(layers, checkpointing):
         optimizer.zero_grad(set_to_none=True)
         return loss.item()
 
+    # A gradient and two moments for each weight.
+    run.held_bytes = None if program is None else program + 4 * weights
     return run
 
 
@@ -265,12 +273,12 @@ def wan_vae_decode_17_frames():
     return wan_vae_decode(5)
 
 
-def peak_rss_bytes():
-    """The largest resident size of this process so far; None where the system does not tell."""
+def resident_bytes(key):
+    """A figure of this process's memory; None where the system does not tell."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             for line in status:
-                if line.startswith("VmHWM:"):
+                if line.startswith(key):
                     return int(line.split()[1]) * 1024
     except OSError:
         pass
@@ -311,7 +319,12 @@ class Worker:
             result = self.work()
             seconds.append(time.perf_counter() - start)
             del result
-        return {"case": name, "seconds": seconds, "peak_rss_bytes": peak_rss_bytes()}
+        return {
+            "case": name,
+            "seconds": seconds,
+            "peak_rss_bytes": resident_bytes("VmHWM:"),
+            "held_bytes": getattr(self.work, "held_bytes", None),
+        }
 
 
 def main():

@@ -15,6 +15,8 @@ pub(crate) type Work = Box<dyn FnMut() -> Option<f64>>;
 /// A named piece of work.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
+    /// Bytes of weights, gradients and optimizer of a training.
+    pub(crate) state_bytes: Option<u64>,
     /// Makes the data and returns the work on it.
     pub(crate) prepare: Box<dyn Fn() -> Work>,
 }
@@ -31,7 +33,7 @@ where
             None
         })
     };
-    Case { name, prepare: Box::new(prepare) }
+    Case { name, state_bytes: None, prepare: Box::new(prepare) }
 }
 
 /// Everything that this side can do with `threads` threads.
@@ -68,13 +70,14 @@ fn stepped(name: &'static str, layers: usize, recompute: Recompute) -> Case {
             None
         })
     };
-    Case { name, prepare: Box::new(prepare) }
+    let state_bytes = Some(training::state_bytes(layers));
+    Case { name, state_bytes, prepare: Box::new(prepare) }
 }
 
 /// What this machine could do at best, as a rate.
 fn fma_peak(threads: usize) -> Case {
     let measure = move || Some(kernels::measure_fma_peak(threads));
-    Case { name: "fma_peak", prepare: Box::new(move || Box::new(measure)) }
+    Case { name: "fma_peak", state_bytes: None, prepare: Box::new(move || Box::new(measure)) }
 }
 
 /// A standard normal tensor.

@@ -1,7 +1,7 @@
 //! The words between `cargo xtask bench` and a worker.
 //!
 //! Hello: `{"version": "…", "cases": ["…"]}`. A request `{"case": "…", "repeat": n}` is answered by
-//! `{"case": "…", "seconds": […], "peak_rss_bytes": n, "flops_per_second": x}`, or by
+//! `{"case": "…", "seconds": […], "peak_rss_bytes": n, "held_bytes": n, "flops_per_second": x}`, or by
 //! `{"case": "…", "error": "…"}`.
 
 use std::fs;
@@ -34,6 +34,9 @@ pub(crate) struct Answer {
     case: String,
     seconds: Vec<f64>,
     peak_rss_bytes: Option<u64>,
+    /// What a training holds beside activations: program, weights, gradients, optimizer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_bytes: Option<u64>,
     /// The best rate of work that measures one.
     #[serde(skip_serializing_if = "Option::is_none")]
     flops_per_second: Option<f64>,
@@ -45,6 +48,7 @@ pub(crate) struct Answer {
 pub(crate) struct Prepared {
     name: &'static str,
     work: Work,
+    held: Option<u64>,
 }
 
 pub(crate) fn hello(cases: &[Case]) -> Hello {
@@ -81,21 +85,24 @@ pub(crate) fn answer(cases: &[Case], current: &mut Option<Prepared>, request: &R
         answer.seconds.push(start.elapsed().as_secs_f64());
         answer.flops_per_second = answer.flops_per_second.into_iter().chain(rate).reduce(f64::max);
     }
-    answer.peak_rss_bytes = peak_rss_bytes();
+    answer.peak_rss_bytes = resident_bytes("VmHWM:");
+    answer.held_bytes = prepared.held;
     answer
 }
 
 /// Makes the data of `case` and runs it once: the first call sets up what no later one does.
 fn prepare(case: &Case) -> Prepared {
+    let program = resident_bytes("VmRSS:");
+    let held = program.zip(case.state_bytes).map(|(program, state)| program + state);
     let mut work = (case.prepare)();
     work();
-    Prepared { name: case.name, work }
+    Prepared { name: case.name, work, held }
 }
 
-/// The largest resident size of this process so far; none where the system does not tell.
-fn peak_rss_bytes() -> Option<u64> {
+/// A figure of this process's memory; none where the system does not tell.
+fn resident_bytes(key: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }
@@ -117,7 +124,7 @@ mod tests {
                 Some(f64::from(calls.get()))
             })
         };
-        Case { name, prepare: Box::new(prepare) }
+        Case { name, state_bytes: None, prepare: Box::new(prepare) }
     }
 
     fn ask(cases: &[Case], current: &mut Option<Prepared>, line: &str) -> Answer {

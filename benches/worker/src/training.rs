@@ -1,13 +1,15 @@
 //! A training step of the size that people finetune: noise, forward, backward, AdamW.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use burn::Tensor;
 use burn::tensor::{DType, Device};
 use diffusion::{Process, TimestepSampler, Tracks};
 use methods::{Finetune, FinetuneConfig};
 use models::dit::wan::{Wan, WanConfig};
-use nn::{Context, Dit, Plain};
+use nn::{Context, Dit, Plain, Store};
 use strategies::{Flexible, Geometry, StrategyConfig, TextToVideoConfig};
 use train::{
     AdamWConfig, Batch, Cursor, Feed, Field, Learns, LoopConfig, OptimizerConfig, Parts, Recompute,
@@ -42,9 +44,27 @@ pub(crate) fn wan(layers: usize, recompute: Recompute) -> impl FnMut() -> f64 {
     }
 }
 
+/// Bytes of the weights, their gradients and the two moments of AdamW, all in f32.
+pub(crate) fn state_bytes(layers: usize) -> u64 {
+    let elements = Cell::new(0);
+    let count = |_: &str, shape: &[usize]| {
+        let own = shape.iter().product::<usize>();
+        elements.set(elements.get() + own as u64);
+        Tensor::zeros([own], &Device::flex())
+    };
+    let declared = Store::declared(|weights| network(layers).declare(weights), count);
+    declared.expect("the model declares itself");
+    elements.get() * 4 * 4
+}
+
+/// Wan-1.3B with so many of its 30 layers.
+fn network(layers: usize) -> Wan {
+    Wan { config: WanConfig { depth: layers, ..WanConfig::t2v_1_3b() } }
+}
+
 fn trainer(layers: usize, recompute: Recompute) -> train::Result<Trainer> {
     let device = Device::flex();
-    let network = Wan { config: WanConfig { depth: layers, ..WanConfig::t2v_1_3b() } };
+    let network = network(layers);
     let store = parameters(DType::F32, &[], |weights| network.declare(weights));
     let training = Training {
         learns: Learns::All,

@@ -13,6 +13,8 @@ pub mod world;
 
 mod clip;
 mod error;
+mod whole;
 
 pub use clip::Clip;
 pub use error::{Error, Result};
+pub use whole::write_whole;

@@ -43,7 +43,7 @@ impl ModelFolder {
             });
         let components = components.collect();
         let options =
-            value.iter().filter(|(name, value)| !name.starts_with('_') && !value.is_array());
+            value.iter().filter(|(name, value)| !name.starts_with('_') && !is_component(value));
         let options = options.map(|(name, value)| (name.clone(), value.clone())).collect();
         Ok(ModelFolder { path: path.to_owned(), class, components, options })
     }
@@ -117,6 +117,12 @@ impl ModelFolder {
     pub fn weights(&self, component: &str) -> Result<Vec<PathBuf>> {
         weight_files(&self.component(component)?)
     }
+}
+
+/// Whether a value of an index stands for a component: its library and class, or two nulls.
+fn is_component(value: &serde_json::Value) -> bool {
+    let part = |part: &serde_json::Value| part.is_string() || part.is_null();
+    value.as_array().is_some_and(|parts| parts.len() == 2 && parts.iter().all(part))
 }
 
 /// Checks that two components agree on a number, each given with its name.

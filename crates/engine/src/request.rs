@@ -89,6 +89,13 @@ impl Request {
         Err(Error::Request(format!("--max-tokens is {tokens}; choose 1 to {MOST_TOKENS}")))
     }
 
+    /// The guidance asked for, or else `usual`; a student of few steps has its teacher's guidance in
+    /// itself, so that it is run without.
+    pub(crate) fn guidance_or(&self, usual: f64, recorded: Option<&[f64]>) -> f64 {
+        let few = self.few_timesteps(recorded).is_some();
+        self.guidance.unwrap_or(if few { 1.0 } else { usual })
+    }
+
     /// The timesteps of the few-step solver, if it is to be used: those asked for, or those that the
     /// folder of a distilled model has `recorded`, unless a number of steps is asked for.
     pub(crate) fn few_timesteps<'a>(&'a self, recorded: Option<&'a [f64]>) -> Option<&'a [f64]> {

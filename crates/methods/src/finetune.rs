@@ -1,5 +1,7 @@
 //! Finetuning: the student learns what its process asks of it, on the strategy's inputs.
 
+use std::collections::BTreeMap;
+
 use diffusion::Process;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -85,6 +87,10 @@ impl Method for Finetune {
 
     fn updates(&self, _: u64) -> Vec<&'static str> {
         vec![STUDENT]
+    }
+
+    fn metadata(&self) -> BTreeMap<String, String> {
+        self.strategy.metadata()
     }
 
     fn trained(&self) -> Vec<&Trained> {

@@ -1,6 +1,8 @@
 //! Diffusion forcing (Chen et al. 2024): every chunk of frames has a noise level of its own, so that a
 //! causal model can later continue from clean ones.
 
+use std::collections::BTreeMap;
+
 use diffusion::{NoiseLevels, Process, Scene, shifted_level, unshifted_level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -126,6 +128,10 @@ impl Method for DiffusionForcing {
 
     fn updates(&self, _: u64) -> Vec<&'static str> {
         vec![STUDENT]
+    }
+
+    fn metadata(&self) -> BTreeMap<String, String> {
+        self.strategy.metadata()
     }
 
     fn trained(&self) -> Vec<&Trained> {

@@ -158,12 +158,10 @@ fn same_place(left: &Path, right: &Path) -> bool {
 /// # Errors
 /// The system's.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let aside = aside(path);
-    let done = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, path));
-    done.map_err(|source| {
-        // What could not be renamed must not stay; that it may fail too changes nothing.
-        let _ = fs::remove_file(&aside);
-        Error::File { verb: "write", path: path.to_owned(), source }
+    data::write_whole(path, bytes).map_err(|source| Error::File {
+        verb: "write",
+        path: path.to_owned(),
+        source,
     })
 }
 

@@ -37,8 +37,11 @@ pub(crate) fn learn(
     let begun = Instant::now();
     let negative = recipe.negative(device)?;
     if negative.is_some() {
-        let now = resident().map_or("unknown".to_owned(), |bytes| format!("{bytes} MiB"));
-        eprintln!("the negative prompt is encoded and its encoder freed; memory in use: {now}");
+        let [most, now] = ["VmHWM:", "VmRSS:"].map(memory);
+        eprintln!(
+            "the negative prompt is encoded and its encoder freed; memory in use: {now}, with the \
+             encoder {most}"
+        );
     }
     let peak = kernels::measure_fma_peak(rayon::current_num_threads());
     let journal = Journal::new(folder);
@@ -78,9 +81,12 @@ fn tell(resumed: Option<Resumed>) {
     eprintln!("going on after step {} from {}", resumed.step, resumed.path.display());
 }
 
-/// Memory of this process in MiB, where the system tells.
-fn resident() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? / 1024)
+/// A figure of this process's memory, where the system tells.
+fn memory(key: &str) -> String {
+    let figure = || {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()
+    };
+    figure().map_or("unknown".to_owned(), |kibibytes| format!("{} MiB", kibibytes / 1024))
 }

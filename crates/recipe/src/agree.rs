@@ -36,11 +36,21 @@ impl Recipe {
                      method.unconditional: zero",
                 )
             }
+            (MethodConfig::Dmd2(_), _, _) if self.looks_in_steps() => refuse(
+                "callbacks.validation.steps is given, but a student of dmd2 is looked at as it is \
+                 sampled: at method.timesteps; remove steps",
+            ),
             (MethodConfig::Dmd2(_), _, _) => Ok(()),
             (_, Some(_), _) => refuse(&superfluous(name, "teacher")),
             (_, _, Some(_)) => refuse(&superfluous(name, "critic")),
             _ => Ok(()),
         }
+    }
+}
+
+impl Recipe {
+    fn looks_in_steps(&self) -> bool {
+        self.callbacks.validation.as_ref().is_some_and(|look| look.steps.is_some())
     }
 }
 

@@ -7,20 +7,20 @@ use burn::tensor::{Device, FloatDType};
 use data::loader::{self, Samples};
 use data::store::Dataset;
 use data::world::{Colour, Rendered, Scene, World};
-use diffusion::{TimestepSampler, Tracks};
+use diffusion::{Process, TimestepSampler, Tracks};
 use engine::PromptSetup;
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
 use nn::{Context, Plain};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
-    Averaged, Callback, Ema, Frozen, Learns, Method, Parts, Recompute, STUDENT, Schedule, Strategy,
-    Trained, Trainer, Training,
+    Averaged, Callback, Draws, Ema, Frozen, Learns, Method, Parts, Recompute, STUDENT, Schedule,
+    Strategy, Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
 use crate::family::Model;
-use crate::feed::{LoaderFeed, Slice, Source};
+use crate::feed::{LoaderFeed, Picked, Source};
 use crate::schema::{
     DataConfig, LearnsConfig, MethodConfig, Recipe, RecomputeConfig, SamplerConfig, ShapesConfig,
     SourceConfig, StoreConfig, TrainedConfig,
@@ -84,7 +84,7 @@ impl Recipe {
             (student.family, student.geometry, student.process.clone());
         let source = self.source(&student)?;
         let strategy = self.strategy(geometry)?;
-        require(&source, &strategy)?;
+        try_out(&source, &strategy, &device)?;
         let samples = source.samples.count();
         let looked_at = self.looked_at(&student, &source, &device)?;
         let parameters: u64 =
@@ -187,7 +187,7 @@ impl Recipe {
     fn method(
         &self,
         student: Trained,
-        (strategy, process): (Box<dyn Strategy>, diffusion::Process),
+        (strategy, process): (Box<dyn Strategy>, Process),
         negative: Option<Context>,
         device: &Device,
     ) -> Result<Box<dyn Method>> {
@@ -254,29 +254,42 @@ impl Recipe {
             )));
         }
         let all = samples.count();
-        let held_out: Arc<dyn Samples> =
-            Arc::new(Slice { samples: Arc::clone(&samples), range: learnt..all });
-        let samples: Arc<dyn Samples> = Arc::new(Slice { samples, range: 0..learnt });
+        let held_out = Picked::of(&samples, learnt..all);
+        let samples = Picked::of(&samples, 0..learnt);
         Ok(Source { samples, held_out, null, options, text, patch })
     }
 }
 
-/// Refuses data that lack what the strategy needs.
-fn require(source: &Source, strategy: &dyn Strategy) -> Result<()> {
-    let first = source.samples.read(0)?;
-    let lacks = |name: &String| !first.tensors.contains_key(name);
-    match strategy.sources().into_iter().find(lacks) {
-        None => Ok(()),
-        Some(source_name) => Err(train::Error::MissingSource {
-            strategy: strategy.name().to_owned(),
-            source_name,
-            found: first.tensors.keys().cloned().collect::<Vec<_>>().join(", "),
+/// Refuses data that the strategy cannot use: one sample of each kind is looked at.
+fn try_out(source: &Source, strategy: &dyn Strategy, device: &Device) -> Result<()> {
+    for samples in [&source.samples, &source.held_out] {
+        let samples = Picked::kinds(samples);
+        for index in 0..samples.count() {
+            let own = samples.read(index)?;
+            let lacks = |name: &String| !own.tensors.contains_key(name);
+            if let Some(source_name) = strategy.sources().into_iter().find(lacks) {
+                let known = own.tensors.into_keys().collect::<Vec<_>>().join(", ");
+                let found = format!("the sample `{}` holds {known}", own.origin.id);
+                let strategy = strategy.name().to_owned();
+                return Err(train::Error::MissingSource { strategy, source_name, found }.into());
+            }
         }
-        .into()),
+        for batch in LoaderFeed::whole(Source { samples, ..source.clone() }, device.clone())? {
+            strategy.scene(&batch, &Draws::new(0, 0, 0, batch.samples))?;
+        }
     }
+    Ok(())
 }
 
 impl MethodConfig {
+    /// The timesteps that a student of few steps is sampled at, where it is looked at and exported.
+    pub(crate) fn student_timesteps(&self, process: &Process) -> Option<Vec<f64>> {
+        match self {
+            MethodConfig::Finetune(_) | MethodConfig::DiffusionForcing(_) => None,
+            MethodConfig::Dmd2(config) => Some(config.student_timesteps(process)),
+        }
+    }
+
     /// How often a role is updated in so many steps: the horizon of its schedule.
     fn horizon(&self, role: &str, steps: u64) -> u64 {
         match self {

@@ -13,7 +13,7 @@ use train::{LoraConfig, STUDENT};
 use crate::error::{Error, Result};
 use crate::family::{Model, Origin};
 use crate::merge::merge;
-use crate::schema::{LearnsConfig, MethodConfig, NewConfig, Recipe};
+use crate::schema::{LearnsConfig, NewConfig, Recipe};
 
 /// Which parameters of a checkpoint are exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub struct Student {
     model: Model,
     /// What was learnt, by name.
     learnt: BTreeMap<String, Parameter>,
+    /// What its method says that users must know.
+    facts: BTreeMap<String, String>,
 }
 
 impl Student {
@@ -86,7 +88,7 @@ impl Student {
             (None, Some(from)) => Model::open(&engine::locate(from)?, device)?,
             (None, None) => return Err(Error::Recipe("the student comes from nowhere".to_owned())),
         };
-        Ok(Student { recipe, step: manifest.step, model, learnt })
+        Ok(Student { recipe, step: manifest.step, model, learnt, facts: manifest.facts })
     }
 
     /// The settings of its LoRA, if that is what was learnt.
@@ -159,9 +161,9 @@ impl Student {
 
     /// A model index that records how the student is sampled.
     fn recorded(&self, mut index: Value) -> Value {
-        if let MethodConfig::Dmd2(config) = &self.recipe.method {
+        if let Some(timesteps) = self.recipe.method.student_timesteps(&self.model.process) {
             index["solver"] = json!("renoise");
-            index["timesteps"] = json!(config.student_timesteps(&self.model.process));
+            index["timesteps"] = json!(timesteps);
         }
         index
     }
@@ -227,7 +229,8 @@ impl Student {
             ("strategy", self.recipe.strategy.name().to_owned()),
             ("step", self.step.to_string()),
         ];
-        facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        let own = facts.into_iter().map(|(key, value)| (key.to_owned(), value));
+        self.facts.clone().into_iter().chain(own).collect()
     }
 }
 

@@ -1,11 +1,10 @@
 //! Batches of the loader as training wants them.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use data::loader::{self, Loader, Part, Samples};
+use data::loader::{self, Loader, Part, Partial, Samples};
 use data::store::{AUDIO_LATENTS, LATENTS, MASK, REF_LATENTS, Sample, TEXT};
 use nn::Context;
 use train::{Batch, Cursor, Error, Feed, Field, VideoLatents};
@@ -30,22 +29,40 @@ pub struct Source {
 }
 
 /// Some of the samples of a source.
-pub(crate) struct Slice {
-    pub(crate) samples: Arc<dyn Samples>,
-    pub(crate) range: Range<usize>,
+pub(crate) struct Picked {
+    samples: Arc<dyn Samples>,
+    /// Where they are among all.
+    places: Vec<usize>,
 }
 
-impl Samples for Slice {
+impl Picked {
+    /// Those at some places.
+    pub(crate) fn of(
+        samples: &Arc<dyn Samples>,
+        places: impl IntoIterator<Item = usize>,
+    ) -> Arc<dyn Samples> {
+        let samples = Arc::clone(samples);
+        Arc::new(Picked { samples, places: places.into_iter().collect() })
+    }
+
+    /// The first of each group: of each set of keys and shapes.
+    pub(crate) fn kinds(samples: &Arc<dyn Samples>) -> Arc<dyn Samples> {
+        let mut seen = BTreeSet::new();
+        Picked::of(samples, (0..samples.count()).filter(|at| seen.insert(samples.group(*at))))
+    }
+}
+
+impl Samples for Picked {
     fn count(&self) -> usize {
-        self.range.len()
+        self.places.len()
     }
 
     fn group(&self, index: usize) -> String {
-        self.samples.group(self.range.start + index)
+        self.samples.group(self.places[index])
     }
 
     fn read(&self, index: usize) -> data::Result<Sample> {
-        self.samples.read(self.range.start + index)
+        self.samples.read(self.places[index])
     }
 }
 
@@ -66,16 +83,29 @@ impl LoaderFeed {
         Ok(LoaderFeed { source, loader, device })
     }
 
-    /// All samples of a source as one batch.
+    /// All samples of a source, a batch for each size.
     ///
     /// # Errors
-    /// They cannot be read, or are not all of one size.
-    pub(crate) fn whole(source: Source, device: Device) -> data::Result<Batch> {
-        let options = loader::Options { batch: source.samples.count(), ..source.options };
-        let options = loader::Options { caption_dropout: 0.0, ..options };
+    /// They cannot be read.
+    pub(crate) fn whole(source: Source, device: Device) -> data::Result<Vec<Batch>> {
+        let count = source.samples.count();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let options = loader::Options {
+            batch: count,
+            caption_dropout: 0.0,
+            partial: Partial::Keep,
+            ..source.options
+        };
         let mut feed = LoaderFeed::new(Source { options, ..source }, device)?;
-        let batch = feed.loader.next_batch()?;
-        feed.convert(&batch)
+        let (mut batches, mut seen) = (Vec::new(), 0);
+        while seen < count {
+            let batch = feed.loader.next_batch()?;
+            batches.push(feed.convert(&batch)?);
+            seen += batch.len();
+        }
+        Ok(batches)
     }
 
     fn convert(&self, batch: &loader::Batch) -> data::Result<Batch> {

@@ -43,14 +43,19 @@ pub(crate) struct Validation {
 
 /// Samples that are never learnt from.
 pub(crate) struct HeldOut {
-    pub(crate) batch: Batch,
+    /// One batch for each size of samples.
+    pub(crate) batches: Vec<Batch>,
     pub(crate) strategy: Flexible,
     pub(crate) process: Process,
     pub(crate) seed: u64,
 }
 
 /// What the recipe asks for, as a request.
-pub(crate) fn request(config: &ValidationConfig, prompts: Vec<String>) -> Request {
+fn request(
+    config: &ValidationConfig,
+    prompts: Vec<String>,
+    timesteps: Option<Vec<f64>>,
+) -> Request {
     let [frames, height, width] = match config.size {
         Some(size) => size.map(Some),
         None => [None; 3],
@@ -70,7 +75,7 @@ pub(crate) fn request(config: &ValidationConfig, prompts: Vec<String>) -> Reques
         count: 1,
         max_tokens: None,
         eta: None,
-        timesteps: None,
+        timesteps,
         noise: None,
         prompt_embeds: None,
         clean_caption: CaptionStyle::Plain,
@@ -127,18 +132,22 @@ impl HeldOut {
         &self,
         predict: impl Fn(&nn::Inputs) -> train::Result<nn::Prediction>,
     ) -> train::Result<Vec<f64>> {
-        let samples = self.batch.samples;
-        let draws = Draws::new(self.seed, 0, 0, samples).below("held-out");
-        let scene = self.strategy.scene(&self.batch, &draws)?;
-        let noise = noise_for(&scene, &draws, "noise");
-        let at = |level: f32| {
-            let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level; samples]));
-            let inputs = self.strategy.inputs(&self.process, &scene, &levels, &noise);
-            let said = predict(&inputs.seen.inputs)?;
-            let losses = self.strategy.loss(&said, &inputs).total().into_data();
-            Ok(losses.iter::<f64>().sum::<f64>() / samples as f64)
-        };
-        LEVELS.into_iter().map(at).collect()
+        let (mut sums, mut first) = (LEVELS.map(|_| 0.0), 0);
+        for batch in &self.batches {
+            let samples = batch.samples;
+            let draws = Draws::new(self.seed, 0, first, samples).below("held-out");
+            let scene = self.strategy.scene(batch, &draws)?;
+            let noise = noise_for(&scene, &draws, "noise");
+            for (level, sum) in LEVELS.into_iter().zip(&mut sums) {
+                let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level; samples]));
+                let inputs = self.strategy.inputs(&self.process, &scene, &levels, &noise);
+                let said = predict(&inputs.seen.inputs)?;
+                let losses = self.strategy.loss(&said, &inputs).total().into_data();
+                *sum += losses.iter::<f64>().sum::<f64>();
+            }
+            first += samples as u64;
+        }
+        Ok(sums.map(|sum| sum / first as f64).to_vec())
     }
 }
 
@@ -212,7 +221,7 @@ pub(crate) struct LookedAt {
     request: Request,
     extension: &'static str,
     judge: Option<(Judge, Vec<Scene>)>,
-    held_out: Option<Batch>,
+    held_out: Option<Vec<Batch>>,
 }
 
 impl Recipe {
@@ -264,7 +273,8 @@ impl Recipe {
                 Some(LoaderFeed::whole(source, device.clone())?)
             }
         };
-        let request = request(config, prompts);
+        let timesteps = self.method.student_timesteps(&student.process);
+        let request = request(config, prompts, timesteps);
         pipeline.check(&request)?;
         let every = config.every;
         Ok(Some(LookedAt { every, pipeline, request, extension, judge, held_out }))
@@ -280,7 +290,7 @@ impl LookedAt {
         record: Recorder,
     ) -> Validation {
         let LookedAt { every, pipeline, request, extension, judge, held_out } = self;
-        let held_out = held_out.map(|batch| HeldOut { batch, strategy, process, seed });
+        let held_out = held_out.map(|batches| HeldOut { batches, strategy, process, seed });
         let folder = folder.join("validation");
         Validation { every, pipeline, request, average, folder, extension, judge, held_out, record }
     }

@@ -62,8 +62,11 @@ impl Batch {
             strategy: strategy.to_owned(),
             source_name: name.to_owned(),
             found: match self.fields.is_empty() {
-                true => "nothing".to_owned(),
-                false => self.fields.keys().cloned().collect::<Vec<_>>().join(", "),
+                true => "a batch holds nothing".to_owned(),
+                false => {
+                    let known = self.fields.keys().cloned().collect::<Vec<_>>().join(", ");
+                    format!("a batch holds {known}")
+                }
             },
         })
     }

@@ -1,5 +1,7 @@
 //! *How* something is learnt: which networks there are, what each is taught, and when.
 
+use std::collections::BTreeMap;
+
 use nn::Attention;
 
 use crate::batch::Batch;
@@ -27,6 +29,11 @@ pub trait Method {
     /// The roles whose gradients are clipped at this iteration.
     fn clipped(&self, _iteration: u64) -> Vec<&'static str> {
         vec![STUDENT]
+    }
+
+    /// What whoever uses the student must know, for the metadata of its file.
+    fn metadata(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
     }
 
     /// All roles that learn, always in the same order.

@@ -247,9 +247,11 @@ impl Trainer {
         let step = self.step;
         let due = self.parts.checkpoints.as_ref().is_some_and(|own| own.is_due(step));
         let snapshot = due.then(|| self.state());
-        let Some(checkpoints) = &mut self.parts.checkpoints else { return Ok(()) };
+        let Parts { method, checkpoints: Some(checkpoints), .. } = &mut self.parts else {
+            return Ok(());
+        };
         if let Some(snapshot) = snapshot {
-            checkpoints.begin(step, snapshot)?;
+            checkpoints.begin(step, snapshot, method.metadata())?;
         }
         let committed = checkpoints.commit_finished()?;
         self.tell_saved(committed)
@@ -260,9 +262,11 @@ impl Trainer {
         let step = self.step;
         let due = self.parts.checkpoints.as_ref().is_some_and(|own| !own.holds(step));
         let snapshot = due.then(|| self.state());
-        let Some(checkpoints) = &mut self.parts.checkpoints else { return Ok(()) };
+        let Parts { method, checkpoints: Some(checkpoints), .. } = &mut self.parts else {
+            return Ok(());
+        };
         if let Some(snapshot) = snapshot.filter(|_| step > 0) {
-            checkpoints.begin(step, snapshot)?;
+            checkpoints.begin(step, snapshot, method.metadata())?;
         }
         let committed = checkpoints.commit_all()?;
         self.tell_saved(committed)

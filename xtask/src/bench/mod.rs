@@ -204,6 +204,7 @@ impl Turns {
         let so_far = self.timing.seconds;
         self.timing.seconds = if so_far == 0.0 { best } else { so_far.min(best) };
         self.timing.peak_bytes = self.timing.peak_bytes.max(answer.peak_rss_bytes);
+        self.timing.held_bytes = answer.held_bytes;
         Ok(())
     }
 }

@@ -14,6 +14,16 @@ pub(super) struct Timing {
     /// The best time of one call.
     pub(super) seconds: f64,
     pub(super) peak_bytes: Option<u64>,
+    /// What a training holds beside activations: program, weights, gradients, optimizer.
+    pub(super) held_bytes: Option<u64>,
+}
+
+impl Timing {
+    /// Megabytes of activations of a training.
+    fn activations(&self) -> Option<f64> {
+        let (peak, held) = self.peak_bytes.zip(self.held_bytes)?;
+        Some(peak.saturating_sub(held) as f64 / 1e6)
+    }
 }
 
 /// One case, measured on both sides.
@@ -68,6 +78,11 @@ impl Report {
         if !halves.is_empty() {
             lines.extend([String::new(), format!("Our bf16 against our f32: {halves}.")]);
         }
+        let activations = self.activations();
+        if !activations.is_empty() {
+            let text = "Activations (peak less program, weights, gradients and optimizer)";
+            lines.extend([String::new(), format!("{text}: {activations}.")]);
+        }
         if !self.missing.is_empty() {
             lines.extend([String::new(), format!("Not measured: {}.", self.missing.join(", "))]);
         }
@@ -116,6 +131,16 @@ impl Report {
         times.collect::<Vec<_>>().join(", ")
     }
 
+    /// For each training, the memory of its activations on both sides.
+    fn activations(&self) -> String {
+        let rows = self.rows.iter().filter_map(|row| {
+            let (ours, torch) = row.ours.activations().zip(row.torch.activations())?;
+            let ratio = ours / torch;
+            Some(format!("{} {ours:.0} MB against {torch:.0} MB, {ratio:.2}×", row.name))
+        });
+        rows.collect::<Vec<_>>().join("; ")
+    }
+
     /// Puts the table between the marks in the file at `path`.
     pub(super) fn record(&self, path: &Path) -> Result<()> {
         let shown = path.display();
@@ -146,7 +171,7 @@ mod tests {
     use super::*;
 
     fn row(name: &'static str, ours: f64, torch: f64, goal: Option<f64>) -> Row {
-        let timing = |seconds| Timing { seconds, peak_bytes: Some(250_000_000) };
+        let timing = |seconds| Timing { seconds, peak_bytes: Some(250_000_000), held_bytes: None };
         let (ours, torch) = (timing(ours), timing(torch));
         Row { name, flops: Some(1e9), goal, ours, torch, full: None }
     }
@@ -158,7 +183,7 @@ mod tests {
             rows: vec![
                 row("linear_f32", 0.02, 0.03, Some(1.5)),
                 Row {
-                    full: Some(Timing { seconds: 0.02, peak_bytes: None }),
+                    full: Some(Timing { seconds: 0.02, ..Timing::default() }),
                     ..row("linear_bf16", 0.021, 0.2, None)
                 },
             ],
@@ -172,6 +197,15 @@ mod tests {
         assert!(text.contains("FMA peak 100 GFLOP/s"), "{text}");
         assert!(text.contains("Our bf16 against our f32: linear 1.05× the time."), "{text}");
         assert!(text.contains("Not measured: conv."), "{text}");
+    }
+
+    #[test]
+    fn activations_are_what_is_above_the_rest() {
+        let mut training = row("training", 1.0, 1.0, None);
+        (training.ours.held_bytes, training.torch.held_bytes) =
+            (Some(200_000_000), Some(50_000_000));
+        let text = Report { rows: vec![training], ..Report::default() }.to_markdown();
+        assert!(text.contains("training 50 MB against 200 MB, 0.25×."), "{text}");
     }
 
     #[test]

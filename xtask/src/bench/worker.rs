@@ -1,7 +1,7 @@
 //! A child process that does work on request: one line of JSON each way.
 //!
 //! It says hello once: `{"version": "…", "cases": ["…"]}`. Then `{"case": "…", "repeat": n}` is
-//! answered by `{"case": "…", "seconds": […], "peak_rss_bytes": n}` or `{"case": "…", "error": "…"}`.
+//! answered by `{"case": "…", "seconds": […], "peak_rss_bytes": n, "held_bytes": n}` or `{"case": "…", "error": "…"}`.
 //! It ends when its input closes.
 
 use std::io::{BufRead, BufReader, Write};
@@ -40,6 +40,9 @@ pub(super) struct Answer {
     /// Of the whole process since its start; none where the system does not tell.
     #[serde(default)]
     pub(super) peak_rss_bytes: Option<u64>,
+    /// Only of a training: what it holds beside activations.
+    #[serde(default)]
+    pub(super) held_bytes: Option<u64>,
     /// Only of the case that measures the machine.
     #[serde(default)]
     pub(super) flops_per_second: Option<f64>,

@@ -1,30 +1,15 @@
-//! Files that are either whole or not there.
+//! Files of a dataset, as errors of this crate.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::whole::{self, sync_folder};
 
-/// The ending of what is not finished.
-pub(super) const PART: &str = "part";
-
-/// Writes a file beside its place, syncs it and moves it there.
+/// Writes a file that is either whole or not there.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let aside = path.with_extension(PART);
-    let write = || {
-        let mut file = File::create(&aside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&aside, path)
-    };
-    let written = write();
-    if written.is_err() {
-        // What is left of it is of no use; the first error is the one to tell.
-        let _ = fs::remove_file(&aside);
-    }
-    written.map_err(|source| Error::file("write", path, source))?;
-    sync_folder(path)
+    whole::write_whole(path, bytes).map_err(|source| Error::file("write", path, source))
 }
 
 /// Appends to a file; if that fails, the file is as long as before.
@@ -39,12 +24,5 @@ pub(super) fn append(path: &Path, bytes: &[u8]) -> Result<()> {
         written
     };
     append().map_err(|source| Error::file("append to", path, source))?;
-    sync_folder(path)
-}
-
-/// A new or renamed file is safe only once its folder is.
-fn sync_folder(path: &Path) -> Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let sync = || File::open(folder)?.sync_all();
-    if cfg!(unix) { sync().map_err(|source| Error::file("sync", folder, source)) } else { Ok(()) }
+    sync_folder(path).map_err(|source| Error::file("sync the folder of", path, source))
 }

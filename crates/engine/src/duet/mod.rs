@@ -176,7 +176,7 @@ impl Pipeline {
         let size = [0, 1, 2].map(|axis| asked[axis].unwrap_or(SIZE[axis]));
         let refuse = |err: data::Error| Error::Request(err.to_string());
         let grid = self.codec.grid(size).map_err(refuse)?;
-        let guidance = Guidance::new(request.guidance.unwrap_or(GUIDANCE))?;
+        let guidance = Guidance::new(request.guidance_or(GUIDANCE, self.timesteps.as_deref()))?;
         let process = duet_process(&self.transformer.0.config);
         let tokens = grid.iter().product();
         let sampler = match request.few_timesteps(self.timesteps.as_deref()) {

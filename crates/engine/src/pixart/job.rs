@@ -37,7 +37,7 @@ impl Pipeline {
     pub(crate) fn check(&self, request: &Request) -> Result<Job> {
         request.refuse_video("PixArt-alpha makes pictures")?;
         let (size, asked, lattice) = self.sizes(request)?;
-        let guidance = Guidance::new(request.guidance.unwrap_or(GUIDANCE))?;
+        let guidance = Guidance::new(request.guidance_or(GUIDANCE, self.timesteps.as_deref()))?;
         let scheduler = match request.eta {
             Some(eta) => self.scheduler.clone().with_eta(eta)?,
             None => self.scheduler.clone(),

@@ -117,7 +117,7 @@ impl Pipeline {
             let reason = "this model has one expert; leave --guidance-2 out";
             return Err(Error::Request(reason.to_owned()));
         }
-        let first = request.guidance.unwrap_or(GUIDANCE);
+        let first = request.guidance_or(GUIDANCE, self.timesteps.as_deref());
         let second = request.second_guidance.unwrap_or(first);
         Ok([Guidance::new(first)?, Guidance::new(second)?])
     }

@@ -6,14 +6,13 @@ mod axis;
 mod chart;
 mod clip;
 mod curve;
-mod write;
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use htmlize::escape_all_quotes as escaped;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::history::History;
 
 pub use chart::Chart;
@@ -171,7 +170,9 @@ impl Page {
     /// # Errors
     /// The folder is missing or cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        write::whole(path.as_ref(), self.html().as_bytes())
+        let path = path.as_ref();
+        data::write_whole(path, self.html().as_bytes())
+            .map_err(|source| Error::file("write", path, source))
     }
 
     fn section(self, heading: &str, fill: impl FnOnce(&mut String)) -> Page {

@@ -12,6 +12,8 @@
 mod config;
 mod draws;
 
+use std::collections::BTreeMap;
+
 use burn::tensor::Tensor;
 use diffusion::{Guidance, NoiseLevels, Process, Scene, Solver, Tracks, denoise};
 use nn::{Attention, Context, Prediction};
@@ -273,6 +275,10 @@ impl Method for Dmd2 {
     /// The critic always, the student when it is updated.
     fn clipped(&self, iteration: u64) -> Vec<&'static str> {
         self.config.updates(iteration)
+    }
+
+    fn metadata(&self) -> BTreeMap<String, String> {
+        self.strategy.metadata()
     }
 
     fn trained(&self) -> Vec<&Trained> {

@@ -136,6 +136,36 @@ fn a_run_is_seen_exported_examined_and_generates() {
     assert!(path("clip.gif").is_file());
 }
 
+/// A quickstart that is asked for more steps goes on, and all it leaves is of the longer run.
+#[test]
+fn a_quickstart_ends_with_its_score_and_goes_on() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("shapes");
+    let weights = folder.join("model/transformer/diffusion_pytorch_model.safetensors");
+    let mut models = Vec::new();
+    for (steps, before) in [(2, 0), (4, 2), (4, 4)] {
+        let steps_set = format!("loop.steps={steps}");
+        let mut arguments = vec!["quickstart", "--run", folder.to_str().unwrap()];
+        for set in SMALL.iter().copied().chain([steps_set.as_str()]) {
+            arguments.extend(["--set", set]);
+        }
+        let out = run(&arguments);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let text = String::from_utf8(out.stdout).unwrap();
+        let summary = fs::read_to_string(folder.join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_str(&summary).unwrap();
+        let score = &summary["score"];
+        let (percent, right) = (score["percent"].as_f64().unwrap(), &score["right"]);
+        let last = format!("score {percent:.1} % ({right} of 96)");
+        assert_eq!(text.lines().last(), Some(last.as_str()));
+        assert_eq!((&summary["steps"], &summary["resumed_after"]), (&steps.into(), &before.into()));
+        assert!(folder.join("report.html").is_file());
+        models.push(fs::read(&weights).unwrap());
+    }
+    assert!(models[0] != models[1], "the model is that of the shorter run");
+    assert!(models[1] == models[2], "a run that is over does not change");
+}
+
 #[test]
 fn a_dry_run_says_what_is_needed_and_writes_nothing() {
     let temporary = tempfile::tempdir().unwrap();

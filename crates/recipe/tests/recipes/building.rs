@@ -17,18 +17,24 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn folder(name: &str) -> String {
+pub(crate) fn folder(name: &str) -> String {
     root().join("goldens").join(name).display().to_string()
 }
 
 /// The encoders of a folder.
-fn encoders(model: &str) -> Fingerprint {
+pub(crate) fn encoders(model: &str) -> Fingerprint {
     let setup = EncoderSetup { device: Device::flex(), dtype: burn::tensor::FloatDType::F32 };
     FolderEncoder::open(Path::new(&folder(model)), &setup).unwrap().fingerprint()
 }
 
 /// Random samples for a family: size of latents, width of the text.
-fn dataset(path: &Path, model: &str, [f, h, w]: [usize; 3], width: usize, reference: bool) {
+pub(crate) fn dataset(
+    path: &Path,
+    model: &str,
+    [f, h, w]: [usize; 3],
+    width: usize,
+    reference: bool,
+) {
     let channels = 4;
     let mut writer = Writer::open(path, &encoders(model), 1 << 20).unwrap();
     let null = TensorData::new(vec![0.5f32; width], [1, width]);
@@ -54,11 +60,11 @@ fn dataset(path: &Path, model: &str, [f, h, w]: [usize; 3], width: usize, refere
     writer.flush().unwrap();
 }
 
-fn read(name: &str, overrides: &[String]) -> Recipe {
+pub(crate) fn read(name: &str, overrides: &[String]) -> Recipe {
     Recipe::read(&root().join("recipes").join(name), overrides).unwrap()
 }
 
-fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
+pub(crate) fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
     let (device, callbacks) = (Device::flex(), Vec::new());
     let negative = recipe.negative(&device)?;
     let record = Box::new(|_: u64, _: &[(&str, f64)]| Ok(()));
@@ -66,12 +72,19 @@ fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
 }
 
 /// Overrides that make a recipe small: its models are tiny folders, its data random.
-fn small(model: &str, data: &Path, roles: &[&str]) -> Vec<String> {
+pub(crate) fn small(model: &str, data: &Path, roles: &[&str]) -> Vec<String> {
     let mut all = vec![
         format!("data.source.path={}", data.display()),
         "loop.steps=2".to_owned(),
         "loop.accumulation=1".to_owned(),
-        "callbacks.validation={every: 1, prompts: [a cat], steps: 1, size: [1, 32, 32]}".to_owned(),
+        // A student of few steps is looked at as it is sampled.
+        match roles.contains(&"teacher") {
+            true => "callbacks.validation={every: 1, prompts: [a cat], size: [1, 32, 32]}",
+            false => {
+                "callbacks.validation={every: 1, prompts: [a cat], steps: 1, size: [1, 32, 32]}"
+            }
+        }
+        .to_owned(),
     ];
     all.extend(roles.iter().map(|role| format!("models.{role}.from={}", folder(model))));
     all.extend(
@@ -84,7 +97,7 @@ fn small(model: &str, data: &Path, roles: &[&str]) -> Vec<String> {
 }
 
 /// Width of the text of the tiny Wan folder.
-const WAN: usize = 8;
+pub(crate) const WAN: usize = 8;
 
 #[test]
 fn every_recipe_takes_steps() {
@@ -271,4 +284,39 @@ fn a_lora_is_exported_in_two_dialects() {
     student.write_file(&single).unwrap();
     let read = nn::Store::open(&[single], nn::Precision::Stored, &Device::flex()).unwrap();
     assert_eq!(read.iter().count(), merged.iter().count());
+}
+
+/// FastVideo counts a student's schedule in its updates, but sizes it by iterations.
+#[test]
+fn a_schedule_is_as_long_as_its_role_is_updated() {
+    let temporary = tempfile::tempdir().unwrap();
+    let data = temporary.path().join("data");
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    let with = |warmup: u64| {
+        let mut overrides = small("wan-tiny", &data, &[STUDENT, "teacher", "critic"]);
+        overrides.push("loop.steps=20".to_owned());
+        overrides.push(format!("models.student.rate.warmup={warmup}"));
+        overrides.push("models.critic.rate.warmup=20".to_owned());
+        build(&read("dmd2.yaml", &overrides), None)
+    };
+    let message = with(5).err().expect("it should be refused").to_string();
+    assert!(message.contains("this role is updated only 4 times"), "{message}");
+    assert!(with(4).is_ok());
+}
+
+/// FastVideo loads its text encoder for methods that never look at it.
+#[test]
+fn only_who_needs_a_negative_prompt_loads_an_encoder() {
+    let negative = |name: &str, more: &[&str]| {
+        let mut overrides = vec![
+            "models.student.from=no/such/folder".to_owned(),
+            "negative_prompt={text: blurry}".to_owned(),
+        ];
+        overrides.extend(more.iter().map(|text| (*text).to_owned()));
+        read(name, &overrides).negative(&Device::flex())
+    };
+    assert!(negative("wan-full.yaml", &[]).unwrap().is_none());
+    assert!(negative("dmd2.yaml", &["method.guidance=1"]).unwrap().is_none());
+    assert!(negative("dmd2.yaml", &["method.unconditional=zero"]).unwrap().is_none());
+    assert!(negative("dmd2.yaml", &[]).is_err(), "this one looks for its encoder");
 }

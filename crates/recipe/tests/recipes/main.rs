@@ -4,4 +4,6 @@
 
 mod building;
 mod duet;
+mod exporting;
 mod reading;
+mod sampling;

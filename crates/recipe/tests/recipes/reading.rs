@@ -122,3 +122,38 @@ fn the_schema_explains_itself() {
     assert_eq!(steps["description"], "The last step.");
     assert_eq!(schema["properties"]["models"]["description"], "The networks by role.");
 }
+
+/// FastVideo's `x or default` cannot say 0.
+#[test]
+fn nought_is_a_value() {
+    let overrides = [
+        "models.student.optimizer={kind: adamw, betas: [0, 0.99], weight_decay: 0}",
+        "models.student.rate.decay={kind: cosine, end: 0}",
+        "data.caption_dropout=0",
+        "data.prefetch=0",
+        "checkpoint.every=0",
+        "callbacks.ema.decay=0",
+        "loop.seed=0",
+    ];
+    let resolved = read(QUICKSTART, &overrides).unwrap().resolved().unwrap();
+    for pointer in [
+        "/models/student/optimizer/betas/0",
+        "/models/student/optimizer/weight_decay",
+        "/models/student/rate/decay/end",
+        "/data/caption_dropout",
+        "/data/prefetch",
+        "/checkpoint/every",
+        "/callbacks/ema/decay",
+        "/loop/seed",
+    ] {
+        let found = resolved.pointer(pointer).and_then(serde_json::Value::as_f64);
+        assert_eq!(found, Some(0.0), "{pointer}");
+    }
+}
+
+#[test]
+fn a_student_of_few_steps_is_not_looked_at_in_others() {
+    let text = include_str!("../../../../recipes/dmd2.yaml");
+    let message = refused(text, &["callbacks.validation={every: 1, prompts: [x], steps: 9}"]);
+    assert!(message.contains("remove steps"), "{message}");
+}

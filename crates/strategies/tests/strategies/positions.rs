@@ -2,9 +2,11 @@
 
 use burn::tensor::Device;
 use diffusion::{AudioClock, Coordinates, Time};
-use testkit::numbers::values;
+use serde_json::json;
+use testkit::numbers::{tensor, values};
+use train::{Field, VideoLatents};
 
-use crate::batches::geometry;
+use crate::batches::{CHANNELS, batch, geometry, prepare};
 
 fn near(got: &[f32], want: &[f64]) {
     let off = got.iter().zip(want).any(|(got, want)| (f64::from(*got) - want).abs() > 1e-6);
@@ -55,4 +57,18 @@ fn other_families_count_tokens_or_know_no_time() {
     let places = plane.positions([1, 2, 2], &[1.0], &Device::flex());
     assert_eq!(places.dims(), [1, 2, 4, 2]);
     near(&values(&places.slice([0..1, 1..2])), &[0.0, 2.0, 2.0, 4.0, 0.0, 2.0, 2.0, 4.0]);
+}
+
+/// The same through a strategy: no sample is told the rate of another.
+#[test]
+fn a_batch_keeps_the_rate_of_every_sample() {
+    let mut mixed = batch(2, [3, 1, 1]);
+    let values_of = tensor("latents", [2, CHANNELS, 3, 1, 1]);
+    let latents = VideoLatents { values: values_of, rates: vec![24.0, 12.0] };
+    mixed.fields.insert("latents".to_owned(), Field::Video(latents));
+    let inputs = prepare(json!({ "name": "text_to_video" }), &mixed, 1);
+    let places = &inputs.seen.inputs.video.positions;
+    let time = |sample: usize| values(&places.clone().slice([sample..sample + 1, 0..1, 2..3]));
+    near(&time(0), &[9.0 / 24.0, 17.0 / 24.0]);
+    near(&time(1), &[9.0 / 12.0, 17.0 / 12.0]);
 }

@@ -1,6 +1,7 @@
 //! The files of one checkpoint: `state.safetensors` and, written after it, `manifest.json`.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -30,6 +31,9 @@ pub struct Manifest {
     pub step: u64,
     /// The recipe of the run.
     pub recipe: Recipe,
+    /// What whoever uses the student must know: see `Method::metadata`.
+    #[serde(default)]
+    pub facts: BTreeMap<String, String>,
     /// The length of the state in bytes.
     pub bytes: u64,
     /// Its BLAKE3 hash.
@@ -37,8 +41,8 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    pub(super) fn new(step: u64, recipe: Recipe) -> Manifest {
-        Manifest { version: VERSION, step, recipe, bytes: 0, hash: String::new() }
+    pub(super) fn new(step: u64, recipe: Recipe, facts: BTreeMap<String, String>) -> Manifest {
+        Manifest { version: VERSION, step, recipe, facts, bytes: 0, hash: String::new() }
     }
 }
 

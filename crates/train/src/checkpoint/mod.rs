@@ -9,6 +9,7 @@ mod folder;
 mod recipe;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -108,9 +109,14 @@ impl Checkpoints {
     }
 
     /// Hands a snapshot to the writer; waits if it is still busy with the one before.
-    pub(crate) fn begin(&mut self, step: u64, state: State) -> Result<()> {
+    pub(crate) fn begin(
+        &mut self,
+        step: u64,
+        state: State,
+        facts: BTreeMap<String, String>,
+    ) -> Result<()> {
         let place = folder::aside(&self.folder, step);
-        let manifest = Manifest::new(step, self.recipe.clone());
+        let manifest = Manifest::new(step, self.recipe.clone(), facts);
         self.writer.begin(place, manifest, state)?;
         self.known.push(step);
         Ok(())

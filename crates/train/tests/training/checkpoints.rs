@@ -28,6 +28,8 @@ fn a_resumed_run_is_the_run_that_never_stopped() {
         let straight = whole.run();
         let mut first = Setup { steps: stop, ..whole.clone() }.build(Some(folder.path())).unwrap();
         assert_eq!(first.trainer.run().unwrap(), stop);
+        let begun = first.numbers();
+        drop(first);
         let mut second = resumed(&whole, folder.path());
         assert_eq!(second.trainer.step(), stop);
         second.trainer.run().unwrap();
@@ -36,7 +38,7 @@ fn a_resumed_run_is_the_run_that_never_stopped() {
             fingerprint(&straight.trainer.state()),
             "stopped after {stop}"
         );
-        let joined = [first.numbers(), second.numbers()].concat();
+        let joined = [begun, second.numbers()].concat();
         assert_eq!(joined, straight.numbers());
         assert_eq!(second.average.updates(), 5);
     }
@@ -196,9 +198,13 @@ fn a_run_that_is_asked_to_stop_saves_and_can_go_on() {
     run.trainer.stop_flag().store(true, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(run.trainer.run().unwrap(), 0);
     assert!(steps(folder.path()).is_empty());
+    let message = error_of(setup.build(Some(folder.path())).map(drop));
+    assert!(message.contains("another process trains in"), "{message}");
+    drop(run);
     let mut run = Setup { steps: 3, ..setup.clone() }.build(Some(folder.path())).unwrap();
     run.trainer.run().unwrap();
     assert_eq!(steps(folder.path()), [3]);
+    drop(run);
     let mut run = resumed(&setup, folder.path());
     run.trainer.run().unwrap();
     assert_eq!(fingerprint(&run.trainer.state()), fingerprint(&setup.run().trainer.state()));

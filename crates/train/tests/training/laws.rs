@@ -1,9 +1,14 @@
 //! Accumulation, recompute, clipping, skipping: what a step does and does not do.
 
+use burn::tensor::Tensor;
+use nn::{Attention, Plain, Qkv, Reach, Site};
 use testkit::numbers::{bits, values};
-use train::{MuonConfig, OptimizerConfig, Outcome, Recompute, STUDENT, SgdConfig, updates_within};
+use train::{
+    Draws, Feed, MuonConfig, OptimizerConfig, Outcome, Pass, Recompute, STUDENT, SgdConfig,
+    updates_within,
+};
 
-use crate::run::{Fault, Setup, error_of, fingerprint};
+use crate::run::{Fault, Numbers, Setup, error_of, fingerprint, inputs};
 
 /// A step without momentum or clipping shows the gradient in what it changes.
 fn plain() -> Setup {
@@ -230,4 +235,44 @@ fn only_what_matches_learns() {
         let moved = bits(&old.values) != bits(&parameter.values);
         assert_eq!(moved, learnt.contains(&name.to_owned()), "{name}");
     }
+}
+
+/// Plain attention that remembers how often every block looked at itself.
+#[derive(Default)]
+struct Counted([usize; 3]);
+
+impl Attention for Counted {
+    fn attend(
+        &mut self,
+        site: Site,
+        qkv: Qkv,
+        reach: Reach,
+        mask: Option<&Tensor<4>>,
+    ) -> nn::Result<Tensor<4>> {
+        self.0[site.layer] += usize::from(site.name == "own");
+        Plain.attend(site, qkv, reach, mask)
+    }
+}
+
+/// FastVideo's `block_skip` is `full` under another name.
+#[test]
+fn a_policy_runs_again_only_what_it_did_not_keep() {
+    let runs = |recompute| {
+        let mut role = Setup { recompute, ..Setup::default() }.role(STUDENT).unwrap();
+        let batch = Numbers { batch: 2, position: 0 }.next().unwrap();
+        let draws = Draws::new(1, 1, 0, 2);
+        let (inputs, _) = inputs(&batch, &draws).unwrap();
+        let mut attention = Counted::default();
+        let mut pass = Pass { iteration: 1, draws, share: 1.0, attention: &mut attention };
+        let mut loss = |said: &nn::Prediction, _: &mut dyn Attention| {
+            let samples = said.video.dims()[0];
+            Ok(said.video.clone().sum_dim(2).sum_dim(1).reshape([samples]))
+        };
+        role.accumulate(&inputs, &mut pass, &mut loss).unwrap();
+        attention.0
+    };
+    assert_eq!(runs(Recompute::Never), [1, 1, 1]);
+    assert_eq!(runs(Recompute::PerBlock), [2, 2, 2]);
+    assert_eq!(runs(Recompute::Keep(1)), [2, 2, 1]);
+    assert_eq!(runs(Recompute::Keep(9)), [1, 1, 1]);
 }

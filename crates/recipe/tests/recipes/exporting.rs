@@ -1,0 +1,136 @@
+//! What a run leaves behind is what it learnt, and says what its users must know.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{Device, TensorData};
+use data::store::{Bucket, LATENTS, Origin, REF_LATENTS, Sample, TEXT, Writer};
+use diffusion::Draw;
+use recipe::{Dialect, Model, Student, Which};
+use testkit::numbers::bits;
+use train::STUDENT;
+
+use crate::building::{WAN, build, dataset, encoders, read, small};
+
+/// What is exported as the average is the average, not the student of the last step.
+#[test]
+fn the_average_is_exported_as_it_was_kept() {
+    let temporary = tempfile::tempdir().unwrap();
+    let sizes = "models.student.new={family: duet, video_channels: 384, text_width: 64, heads: 2, \
+                 head_width: 8, depth: 2}";
+    let overrides = [sizes, "loop.steps=3", "data.batch=2", "models.student.rate.warmup=1"];
+    let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
+    let mut built = build(&read("quickstart.yaml", &overrides), Some(temporary.path())).unwrap();
+    built.trainer.run().unwrap();
+    let role = built.trainer.method().role(STUDENT).unwrap();
+    let live = role.store().clone();
+    let average = built.average.as_ref().unwrap().store(role);
+    let differs = |(name, own): (&str, &nn::Parameter)| {
+        bits(&own.values) != bits(&live.get(name).unwrap().values)
+    };
+    assert!(average.iter().any(differs), "the average is behind");
+    for (which, want) in [(Which::Average, &average), (Which::Live, &live)] {
+        let student = Student::open(temporary.path(), which, &Device::flex()).unwrap();
+        let store = student.store().unwrap();
+        for (name, own) in want.iter() {
+            let found = store.get(name).unwrap();
+            assert_eq!(bits(&found.values), bits(&own.values), "{which:?} {name}");
+        }
+    }
+}
+
+/// LTX-2's finetuned models cannot be read by its own loader.
+#[test]
+fn a_finetuned_folder_is_read_by_the_engine_and_trained_on() {
+    let temporary = tempfile::tempdir().unwrap();
+    for (name, grid, width) in [("wan-tiny", [2, 4, 6], WAN), ("pixart-tiny", [1, 6, 8], 20)] {
+        let path = |part: &str| temporary.path().join(format!("{name}-{part}"));
+        dataset(&path("data"), name, grid, width, false);
+        let mut overrides = small(name, &path("data"), &[STUDENT]);
+        overrides.push("callbacks={}".to_owned());
+        let recipe = read("wan-full.yaml", &overrides);
+        build(&recipe, Some(&path("run"))).unwrap().trainer.run().unwrap();
+        let student = Student::open(&path("run"), Which::Live, &Device::flex()).unwrap();
+        student.write_folder(&path("model")).unwrap();
+        let setup = engine::Setup {
+            precision: nn::Precision::Stored,
+            residency: engine::Residency::Kept,
+            device: Device::flex(),
+            loras: Vec::new(),
+            second_loras: Vec::new(),
+        };
+        engine::Pipeline::open(&path("model"), &setup).unwrap();
+        let again = Model::open(&path("model"), &Device::flex()).unwrap();
+        let store = student.store().unwrap();
+        assert_eq!(again.store.iter().count(), store.iter().count(), "{name}");
+        for (key, own) in store.iter() {
+            assert_eq!(bits(&again.store.get(key).unwrap().values), bits(&own.values), "{key}");
+        }
+    }
+}
+
+/// LTX-2 leaves out how much smaller its references were, and nobody notices.
+#[test]
+fn a_lora_tells_how_much_smaller_its_references_were() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (data, run) = (temporary.path().join("data"), temporary.path().join("run"));
+    references(&data, &[[2, 4], [2, 4]]);
+    let recipe = read("ic-lora.yaml", &small("wan-tiny", &data, &[STUDENT]));
+    build(&recipe, Some(&run)).unwrap().trainer.run().unwrap();
+    let student = Student::open(&run, Which::Live, &Device::flex()).unwrap();
+    for (dialect, name) in [(Dialect::Diffusers, "a"), (Dialect::ComfyUi, "b")] {
+        let path = temporary.path().join(format!("{name}.safetensors"));
+        student.write_lora(&path, dialect).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+        let facts = header.metadata().as_ref().unwrap();
+        let factor = facts.get("reference_downscale_factor").map(String::as_str);
+        assert_eq!(factor, Some("2"), "{dialect:?}");
+    }
+}
+
+/// Every kind of sample is tried before the first step, not only the first.
+#[test]
+fn a_sample_that_does_not_fit_is_found_before_any_work() {
+    let temporary = tempfile::tempdir().unwrap();
+    let refused = |name: &str, sizes: &[[usize; 2]]| {
+        let (data, run) = (temporary.path().join(name), temporary.path().join("run"));
+        references(&data, sizes);
+        let recipe = read("ic-lora.yaml", &small("wan-tiny", &data, &[STUDENT]));
+        let message = build(&recipe, Some(&run)).err().expect("it should be refused").to_string();
+        assert!(!run.exists(), "something was written");
+        message
+    };
+    let message = refused("lacking", &[[2, 4], [2, 4], [0, 0]]);
+    assert!(message.contains("needs the source `ref_latents`"), "{message}");
+    assert!(message.contains("the sample `clip 2` holds latents, text"), "{message}");
+    let message = refused("uneven", &[[2, 4], [3, 4]]);
+    assert!(message.contains("ref_latents"), "{message}");
+    let message = refused("mixed", &[[2, 4], [4, 8]]);
+    assert!(message.contains("times smaller"), "{message}");
+}
+
+/// Samples of 4 x 8 latents with references of their own sizes; none where a size is 0.
+fn references(data: &std::path::Path, sizes: &[[usize; 2]]) {
+    let mut writer = Writer::open(data, &encoders("wan-tiny"), 1 << 20).unwrap();
+    let null = TensorData::new(vec![0.5f32; WAN], [1, WAN]);
+    writer.put_null_text(&BTreeMap::from([(TEXT.to_owned(), null)])).unwrap();
+    for (index, size) in sizes.iter().enumerate() {
+        let draw = Draw::new(7).sample(index as u64);
+        let latents = |name: &str, [h, w]: [usize; 2]| {
+            TensorData::new(draw.stream(name).normal(0..4 * 2 * h * w), [4, 2, h, w])
+        };
+        let text = TensorData::new(draw.stream("text").normal(0..2 * WAN), [2, WAN]);
+        let mut tensors = BTreeMap::from([
+            (LATENTS.to_owned(), latents("clip", [4, 8])),
+            (TEXT.to_owned(), text),
+        ]);
+        if *size != [0, 0] {
+            tensors.insert(REF_LATENTS.to_owned(), latents("reference", *size));
+        }
+        let bucket = Bucket { frames: 5, height: 32, width: 64 };
+        let (id, caption) = (format!("clip {index}"), "a caption".to_owned());
+        let origin = Origin { id, source_hash: index.to_string(), caption, fps: 16.0, bucket };
+        writer.push(Sample { origin, tensors }).unwrap();
+    }
+    writer.flush().unwrap();
+}
