@@ -17,18 +17,24 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn folder(name: &str) -> String {
+pub(crate) fn folder(name: &str) -> String {
     root().join("goldens").join(name).display().to_string()
 }
 
 /// The encoders of a folder.
-fn encoders(model: &str) -> Fingerprint {
+pub(crate) fn encoders(model: &str) -> Fingerprint {
     let setup = EncoderSetup { device: Device::flex(), dtype: burn::tensor::FloatDType::F32 };
     FolderEncoder::open(Path::new(&folder(model)), &setup).unwrap().fingerprint()
 }
 
 /// Random samples for a family: size of latents, width of the text.
-fn dataset(path: &Path, model: &str, [f, h, w]: [usize; 3], width: usize, reference: bool) {
+pub(crate) fn dataset(
+    path: &Path,
+    model: &str,
+    [f, h, w]: [usize; 3],
+    width: usize,
+    reference: bool,
+) {
     let channels = 4;
     let mut writer = Writer::open(path, &encoders(model), 1 << 20).unwrap();
     let null = TensorData::new(vec![0.5f32; width], [1, width]);
@@ -54,11 +60,11 @@ fn dataset(path: &Path, model: &str, [f, h, w]: [usize; 3], width: usize, refere
     writer.flush().unwrap();
 }
 
-fn read(name: &str, overrides: &[String]) -> Recipe {
+pub(crate) fn read(name: &str, overrides: &[String]) -> Recipe {
     Recipe::read(&root().join("recipes").join(name), overrides).unwrap()
 }
 
-fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
+pub(crate) fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
     let (device, callbacks) = (Device::flex(), Vec::new());
     let negative = recipe.negative(&device)?;
     let record = Box::new(|_: u64, _: &[(&str, f64)]| Ok(()));
@@ -66,7 +72,7 @@ fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
 }
 
 /// Overrides that make a recipe small: its models are tiny folders, its data random.
-fn small(model: &str, data: &Path, roles: &[&str]) -> Vec<String> {
+pub(crate) fn small(model: &str, data: &Path, roles: &[&str]) -> Vec<String> {
     let mut all = vec![
         format!("data.source.path={}", data.display()),
         "loop.steps=2".to_owned(),
@@ -84,7 +90,7 @@ fn small(model: &str, data: &Path, roles: &[&str]) -> Vec<String> {
 }
 
 /// Width of the text of the tiny Wan folder.
-const WAN: usize = 8;
+pub(crate) const WAN: usize = 8;
 
 #[test]
 fn every_recipe_takes_steps() {

@@ -4,4 +4,5 @@
 
 mod building;
 mod duet;
+mod masks;
 mod reading;
