@@ -85,7 +85,7 @@ impl Encode for Brightest {
 
     fn clip(&mut self, clip: &Clip) -> Result<TensorData, Cause> {
         let [frames, height, width] = clip.size();
-        let groups = [0..1].into_iter().chain((1..frames).step_by(4).map(|from| from..from + 4));
+        let groups = std::iter::once(0..1).chain((1..frames).step_by(4).map(|from| from..from + 4));
         let mut latents = Vec::new();
         for group in groups {
             for (row, column) in
