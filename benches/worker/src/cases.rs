@@ -12,13 +12,24 @@ use crate::{networks, training};
 /// One call; returns a rate in FLOP/s if the work measures one.
 pub(crate) type Work = Box<dyn FnMut() -> Option<f64>>;
 
+/// Work that is ready.
+pub(crate) struct Made {
+    pub(crate) work: Work,
+    /// Bytes of weights, gradients and optimizer, if it is a training.
+    pub(crate) state_bytes: Option<u64>,
+}
+
+impl Made {
+    fn plain(work: impl FnMut() -> Option<f64> + 'static) -> Made {
+        Made { work: Box::new(work), state_bytes: None }
+    }
+}
+
 /// A named piece of work.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// Bytes of weights, gradients and optimizer of a training.
-    pub(crate) state_bytes: Option<u64>,
     /// Makes the data and returns the work on it.
-    pub(crate) prepare: Box<dyn Fn() -> Work>,
+    pub(crate) prepare: Box<dyn Fn() -> Made>,
 }
 
 /// A case whose calls are only timed.
@@ -26,14 +37,14 @@ fn timed<F, R>(name: &'static str, prepare: impl Fn() -> F + 'static) -> Case
 where
     F: Fn() -> R + 'static,
 {
-    let prepare = move || -> Work {
+    let prepare = move || {
         let call = prepare();
-        Box::new(move || {
+        Made::plain(move || {
             std::hint::black_box(call());
             None
         })
     };
-    Case { name, state_bytes: None, prepare: Box::new(prepare) }
+    Case { name, prepare: Box::new(prepare) }
 }
 
 /// Everything that this side can do with `threads` threads.
@@ -63,21 +74,21 @@ pub(crate) fn all(threads: usize) -> Vec<Case> {
 
 /// A case whose calls are training steps of Wan-1.3B with so many layers.
 fn stepped(name: &'static str, layers: usize, recompute: Recompute) -> Case {
-    let prepare = move || -> Work {
-        let mut step = training::wan(layers, recompute);
-        Box::new(move || {
+    let prepare = move || {
+        let (mut step, state_bytes) = training::wan(layers, recompute);
+        let work = move || {
             std::hint::black_box(step());
             None
-        })
+        };
+        Made { work: Box::new(work), state_bytes: Some(state_bytes) }
     };
-    let state_bytes = Some(training::state_bytes(layers));
-    Case { name, state_bytes, prepare: Box::new(prepare) }
+    Case { name, prepare: Box::new(prepare) }
 }
 
 /// What this machine could do at best, as a rate.
 fn fma_peak(threads: usize) -> Case {
     let measure = move || Some(kernels::measure_fma_peak(threads));
-    Case { name: "fma_peak", state_bytes: None, prepare: Box::new(move || Box::new(measure)) }
+    Case { name: "fma_peak", prepare: Box::new(move || Made::plain(measure)) }
 }
 
 /// A standard normal tensor.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::cases::{Case, Work};
+use crate::cases::{Case, Made, Work};
 
 /// What a worker says first.
 #[derive(Debug, Serialize)]
@@ -93,8 +93,8 @@ pub(crate) fn answer(cases: &[Case], current: &mut Option<Prepared>, request: &R
 /// Makes the data of `case` and runs it once: the first call sets up what no later one does.
 fn prepare(case: &Case) -> Prepared {
     let program = resident_bytes("VmRSS:");
-    let held = program.zip(case.state_bytes).map(|(program, state)| program + state);
-    let mut work = (case.prepare)();
+    let Made { mut work, state_bytes } = (case.prepare)();
+    let held = program.zip(state_bytes).map(|(program, state)| program + state);
     work();
     Prepared { name: case.name, work, held }
 }
@@ -116,15 +116,16 @@ mod tests {
 
     /// A case whose work counts its calls, and whose rate is that count.
     fn counting(name: &'static str, prepared: Rc<Cell<u32>>, calls: Rc<Cell<u32>>) -> Case {
-        let prepare = move || -> Work {
+        let prepare = move || {
             prepared.set(prepared.get() + 1);
             let calls = calls.clone();
-            Box::new(move || {
+            let work = move || {
                 calls.set(calls.get() + 1);
                 Some(f64::from(calls.get()))
-            })
+            };
+            Made { work: Box::new(work), state_bytes: None }
         };
-        Case { name, state_bytes: None, prepare: Box::new(prepare) }
+        Case { name, prepare: Box::new(prepare) }
     }
 
     fn ask(cases: &[Case], current: &mut Option<Prepared>, line: &str) -> Answer {

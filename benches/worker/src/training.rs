@@ -1,15 +1,13 @@
 //! A training step of the size that people finetune: noise, forward, backward, AdamW.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use burn::Tensor;
 use burn::tensor::{DType, Device};
 use diffusion::{Process, TimestepSampler, Tracks};
 use methods::{Finetune, FinetuneConfig};
 use models::dit::wan::{Wan, WanConfig};
-use nn::{Context, Dit, Plain, Store};
+use nn::{Context, Dit, Plain};
 use strategies::{Flexible, Geometry, StrategyConfig, TextToVideoConfig};
 use train::{
     AdamWConfig, Batch, Cursor, Feed, Field, Learns, LoopConfig, OptimizerConfig, Parts, Recompute,
@@ -35,26 +33,17 @@ impl Feed for Same {
     }
 }
 
-/// One step of Wan-1.3B with `layers` of its 30 layers: one video of 5 x 15 x 26 patches.
-pub(crate) fn wan(layers: usize, recompute: Recompute) -> impl FnMut() -> f64 {
+/// One step of Wan-1.3B with `layers` of its 30 layers: one video of 5 x 15 x 26 patches. Also the bytes
+/// of its weights, their gradients and the two moments of AdamW, all in f32.
+pub(crate) fn wan(layers: usize, recompute: Recompute) -> (impl FnMut() -> f64, u64) {
     let mut trainer = trainer(layers, recompute).expect("the parts fit each other");
-    move || {
+    let student = trainer.method().role(STUDENT).expect("there is a student");
+    let elements: u64 = student.learnt().map(|(_, own)| own.values.dims()[0] as u64).sum();
+    let step = move || {
         let report = trainer.advance().expect("a step can be taken");
         report.losses.values().sum()
-    }
-}
-
-/// Bytes of the weights, their gradients and the two moments of AdamW, all in f32.
-pub(crate) fn state_bytes(layers: usize) -> u64 {
-    let elements = Cell::new(0);
-    let count = |_: &str, shape: &[usize]| {
-        let own = shape.iter().product::<usize>();
-        elements.set(elements.get() + own as u64);
-        Tensor::zeros([own], &Device::flex())
     };
-    let declared = Store::declared(|weights| network(layers).declare(weights), count);
-    declared.expect("the model declares itself");
-    elements.get() * 4 * 4
+    (step, elements * 4 * 4)
 }
 
 /// Wan-1.3B with so many of its 30 layers.

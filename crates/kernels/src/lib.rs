@@ -48,7 +48,7 @@ mod unit_norm;
 mod work;
 
 pub use activation::{Activation, gelu_erf, gelu_tanh, silu};
-pub use allocator::{Allocator, keep_freed_pages};
+pub use allocator::{Allocator, give_freed_pages_back, keep_freed_pages};
 pub use attention::{
     AttentionInputs, AttentionSums, additive_mask, attention, attention_backward, attention_delta,
     attention_forward,

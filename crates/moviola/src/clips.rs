@@ -14,7 +14,8 @@ use crate::bars;
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Clips {
     /// A folder of clips and pictures with a text file beside each, or a table of them: .csv, .json
-    /// or .jsonl with `path`, `caption` and maybe `reference`
+    /// or .jsonl with `path`, `caption` and maybe `reference` (a clip to make it from) and `mask` (a
+    /// clip or picture of its size: white is to be generated, black is given)
     #[arg(long, value_name = "FOLDER|TABLE")]
     pub(crate) data: PathBuf,
     /// A size that clips are cut and scaled to, like 832x480x81; repeat it for several, and each clip

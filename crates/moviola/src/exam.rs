@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     model: PathBuf,
     /// What a question gives beside its caption: text (nothing), first-frame, recolour (the same clip
     /// in another colour), inpaint (the left half), with-sound (nothing; the tone is made too) or
-    /// sound-of-video (the clip; the tone is made)
+    /// sound-of-video (the clip and no caption; the tone is made)
     #[arg(long, value_name = "TASK", default_value = "text", value_parser = task)]
     task: Task,
     /// Answer with what is given and black for the rest, instead of asking the model
@@ -136,7 +136,7 @@ pub(crate) fn lines(score: &Score) -> String {
         text += &format!(", tone {tone}");
     }
     if let Some(kept) = score.kept {
-        text += &format!("; first frame kept within {kept:.1} dB");
+        text += &format!("; what was given is kept at {kept:.1} dB or more");
     }
     if score.withheld.of > 0 {
         text += &format!("; scenes never seen: {}", score.withheld);

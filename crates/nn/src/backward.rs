@@ -152,6 +152,9 @@ pub fn backward_keeping<M: Dit>(
         let block = match graphs.pop() {
             Some(graph) => graph,
             None => {
+                // Blocks are run again to save memory: what the last one freed must not count as
+                // used, and would, because gradients in between keep it from being reused whole.
+                kernels::give_freed_pages_back();
                 let leaves = (recording(), Leaves::of(&streams[index]), Leaves::of(&shared));
                 Graph::of(model, index, leaves, attention)?
             }

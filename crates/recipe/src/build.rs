@@ -14,8 +14,8 @@ use nn::{Context, Plain};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
-    Averaged, Callback, Draws, Ema, Frozen, Learns, Method, Parts, Recompute, STUDENT, Schedule,
-    Strategy, Trained, Trainer, Training,
+    Averaged, Callback, Draws, Ema, Feed, Frozen, Learns, Method, Parts, Recompute, STUDENT,
+    Schedule, Strategy, Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
@@ -84,6 +84,7 @@ impl Recipe {
             (student.family, student.geometry, student.process.clone());
         let source = self.source(&student)?;
         let strategy = self.strategy(geometry)?;
+        self.require_of_all(&strategy)?;
         try_out(&source, &strategy, &device)?;
         let samples = source.samples.count();
         let looked_at = self.looked_at(&student, &source, &device)?;
@@ -222,6 +223,24 @@ impl Recipe {
         let samplers = Tracks { video, audio: Some(audio) };
         let strategy = Flexible::new(&self.strategy, geometry, samplers)?;
         Ok(if self.levels.stratified { strategy.stratified() } else { strategy })
+    }
+
+    /// The batches that a student learns from, as its strategy is given them.
+    ///
+    /// # Errors
+    /// There are no samples, they are of other encoders, or cannot be batched.
+    pub fn feed(&self, student: &Model, device: Device) -> Result<Box<dyn Feed>> {
+        Ok(Box::new(LoaderFeed::new(self.source(student)?, device)?))
+    }
+
+    /// Refuses a store in which only some samples have what the strategy needs, rather than in the
+    /// middle of a run.
+    fn require_of_all(&self, strategy: &dyn Strategy) -> Result<()> {
+        let SourceConfig::Store(StoreConfig { path }) = &self.data.source else { return Ok(()) };
+        let sources = strategy.sources();
+        let keys: Vec<&str> = sources.iter().map(String::as_str).collect();
+        let asker = format!("the strategy `{}`", strategy.name());
+        Ok(Dataset::open(Path::new(path))?.require(&keys, &asker)?)
     }
 
     /// The samples, and what stands for a dropped caption.

@@ -21,6 +21,10 @@ const SEED: u64 = 20_261;
 /// Where an exam's clips begin in the world: no training reaches so far.
 const FIRST_CLIP: u64 = 1 << 40;
 
+/// How near a clip must be to what was given to count as true to it, in decibels. A shape elsewhere is
+/// at about 13.
+const NEAR: f64 = 20.0;
+
 /// What a question gives beside its caption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
@@ -28,13 +32,13 @@ pub enum Task {
     Text,
     /// The first latent frame.
     FirstFrame,
-    /// The same clip in another colour.
+    /// The same clip in another colour; what is made must move where it moves.
     Recolour,
     /// All but the right half of every frame.
     Inpaint,
     /// Nothing; clip and tone are made together.
     WithSound,
-    /// The clip; the tone is made.
+    /// The clip, and no caption, so that only the clip can tell the tone.
     SoundOfVideo,
 }
 
@@ -78,14 +82,16 @@ pub struct Answer {
     pub right: [bool; 3],
     /// Whether the tone is right, if there is one.
     pub tone: Option<bool>,
-    /// How near the given first frame is to the clip's, in decibels, if one was given.
+    /// How near it is to what was given, in decibels: in its first frame if that was given, in all of
+    /// them if it was to be recoloured.
     pub kept: Option<f64>,
 }
 
 impl Answer {
     /// Whether everything that was asked for is right.
     pub fn is_right(&self) -> bool {
-        self.right == [true; 3] && self.tone != Some(false)
+        let kept = self.kept.is_none_or(|decibels| decibels >= NEAR);
+        self.right == [true; 3] && self.tone != Some(false) && kept
     }
 }
 
@@ -167,8 +173,13 @@ impl Exam {
     fn conditions(&self, first: usize, scenes: &[Scene], device: &Device) -> Result<Conditions> {
         let (grid, samples) = (self.grid()?, scenes.len());
         let places = || grid_positions(grid, [1.0; 3], samples, device);
+        let words = &self.rendered.words;
         let texts = scenes.iter().map(|scene| {
-            Ok(self.rendered.words.embed(&scene.to_string(), device)?.unsqueeze::<3>())
+            let text = match self.task {
+                Task::SoundOfVideo => words.null(device),
+                _ => words.embed(&scene.to_string(), device)?,
+            };
+            Ok(text.unsqueeze::<3>())
         });
         let context = Context::text(Tensor::cat(texts.collect::<Result<_>>()?, 0), None);
         let clean = match self.task.shows() {
@@ -261,7 +272,11 @@ impl Exam {
                     read.colour == Some(scene.colour),
                     read.direction == Some(scene.direction),
                 ];
-                let kept = (self.task == Task::FirstFrame).then(|| nearness(&clip, &truth));
+                let kept = match self.task {
+                    Task::FirstFrame => Some(nearness(clip.frame(0), truth.frame(0))),
+                    Task::Recolour => Some(nearness(clip.pixels(), truth.pixels())),
+                    _ => None,
+                };
                 Answer { scene: *scene, clip, right, tone, kept }
             })
             .collect())
@@ -274,10 +289,10 @@ fn tokens(codec: &SpaceToDepth, clips: &[Clip], device: &Device) -> Result<Tenso
     Ok(Tensor::cat(each.collect::<Result<_>>()?, 0))
 }
 
-/// The peak signal-to-noise ratio of the first frame in decibels, 99 at the most.
-fn nearness(clip: &Clip, truth: &Clip) -> f64 {
-    let pairs = clip.frame(0).iter().zip(truth.frame(0));
+/// The peak signal-to-noise ratio of pixels in decibels, 99 at the most.
+fn nearness(made: &[f32], truth: &[f32]) -> f64 {
+    let pairs = made.iter().zip(truth);
     let squares: f64 = pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum();
-    let mean = squares / clip.frame(0).len() as f64;
+    let mean = squares / made.len() as f64;
     (-10.0 * mean.max(1e-10).log10()).min(99.0)
 }

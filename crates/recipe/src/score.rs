@@ -84,7 +84,7 @@ impl Score {
             "withheld": share(self.withheld),
             "attributes": { "shape": shape, "colour": colour, "direction": direction },
             "tone": self.tone.map(share),
-            "first_frame_decibels": self.kept,
+            "kept_decibels": self.kept,
             "clips": answers.iter().map(clip).collect::<Vec<_>>(),
         })
     }

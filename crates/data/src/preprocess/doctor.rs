@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use super::buckets::Buckets;
 use super::manifest::Entry;
+use super::mask::{self, Mask};
 use super::{Media, Probe};
 use crate::store::Bucket;
 
 /// Why a clip is skipped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
     /// There is no such file.
     Missing,
@@ -44,6 +45,31 @@ pub enum Reason {
     },
     /// Its reference cannot be used.
     Reference(PathBuf, Box<Reason>),
+    /// Its mask cannot be used.
+    Mask(PathBuf, Box<Reason>),
+    /// A mask of another size than its clip.
+    OtherSize {
+        /// Height and width of the mask.
+        mask: [usize; 2],
+        /// Height and width of the clip.
+        clip: [usize; 2],
+    },
+    /// A mask that ends before its clip.
+    Shorter {
+        /// How many frames the mask has.
+        mask: usize,
+        /// How many frames the clip has.
+        clip: usize,
+    },
+    /// A mask whose frames are of other times than its clip's.
+    OtherRate {
+        /// Frames per second of the mask.
+        mask: f64,
+        /// Frames per second of the clip.
+        clip: f64,
+    },
+    /// A mask that leaves nothing to be generated.
+    NothingGenerated,
 }
 
 impl fmt::Display for Reason {
@@ -63,12 +89,32 @@ impl fmt::Display for Reason {
             Reason::Reference(path, reason) => {
                 write!(f, "its reference {}: {reason}", path.display())
             }
+            Reason::Mask(path, reason) => write!(f, "its mask {}: {reason}", path.display()),
+            Reason::OtherSize { mask: [height, width], clip: [clip_height, clip_width] } => write!(
+                f,
+                "it is {width}x{height}, but its clip is {clip_width}x{clip_height}; a mask is \
+                 drawn on the pixels of its clip"
+            ),
+            Reason::Shorter { mask, clip } => write!(
+                f,
+                "it has {mask} frames, but its clip has {clip}; give one for each, or one picture \
+                 for all"
+            ),
+            Reason::OtherRate { mask, clip } => write!(
+                f,
+                "it has {mask} frames per second, but its clip has {clip}; give it the clip's rate"
+            ),
+            Reason::NothingGenerated => write!(
+                f,
+                "nothing is white in the part that is kept, so nothing would be generated; white \
+                 is what is to be generated"
+            ),
         }
     }
 }
 
 /// A clip that is skipped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Skipped {
     /// Its name.
     pub id: String,
@@ -87,6 +133,8 @@ pub struct Planned {
     pub caption: String,
     /// The clip it is to be made from.
     pub reference: Option<PathBuf>,
+    /// What of it is to be generated.
+    pub mask: Option<Mask>,
     /// The size it is brought to.
     pub bucket: Bucket,
     /// Frames per second.
@@ -141,11 +189,18 @@ fn examine(entry: &Entry, media: &dyn Media, buckets: &Buckets) -> Result<Planne
             return Err(of_reference(Reason::TooShort { frames, least }));
         }
     }
+    let mask = entry.mask.as_deref().map(|path| {
+        let found =
+            self::probe(media, path).and_then(|found| mask::examine(&found, &probe, &bucket));
+        let kind = found.map_err(|reason| Reason::Mask(path.to_owned(), Box::new(reason)))?;
+        Ok(Mask { path: path.to_owned(), kind })
+    });
     Ok(Planned {
         id: entry.id.clone(),
         path: entry.path.clone(),
         caption: caption.trim().to_owned(),
         reference: entry.reference.clone(),
+        mask: mask.transpose()?,
         bucket,
         fps: probe.fps,
     })
@@ -192,7 +247,8 @@ impl Seen {
             let is_copy = hash.is_some()
                 && hash == other.hash
                 && other.planned.caption == planned.caption
-                && other.planned.reference == planned.reference;
+                && other.planned.reference == planned.reference
+                && other.planned.mask == planned.mask;
             if is_copy {
                 return Err(Reason::Duplicate { of: other.planned.id.clone() });
             }

@@ -12,15 +12,15 @@ use crate::store::Bucket;
 
 /// The part of a frame that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Crop {
-    top: usize,
-    left: usize,
-    height: usize,
-    width: usize,
+pub(super) struct Crop {
+    pub(super) top: usize,
+    pub(super) left: usize,
+    pub(super) height: usize,
+    pub(super) width: usize,
 }
 
 /// The largest part in the middle that has the proportion of the bucket, to a pixel.
-fn crop(height: usize, width: usize, bucket: &Bucket) -> Crop {
+pub(super) fn crop(height: usize, width: usize, bucket: &Bucket) -> Crop {
     let rounded = |a: usize, b: usize, c: usize| ((2 * a * b + c) / (2 * c)).max(1);
     let kept_height = height.min(rounded(width, bucket.height, bucket.width));
     let kept_width = width.min(rounded(height, bucket.width, bucket.height));
@@ -39,15 +39,28 @@ fn crop(height: usize, width: usize, bucket: &Bucket) -> Crop {
 pub(super) fn read_clip(media: &dyn Media, path: &Path, bucket: &Bucket) -> Result<Clip, Cause> {
     let Bucket { frames, height, width } = *bucket;
     let mut pixels = Vec::with_capacity(frames * height * width * 3);
+    read_frames(media, path, frames, &mut |frame| {
+        let frame = fit(frame, bucket)?;
+        pixels.extend(frame.into_raw().into_iter().map(|byte| f32::from(byte) / 255.0));
+        Ok(())
+    })?;
+    Ok(Clip::new([frames, height, width], pixels)?)
+}
+
+/// Hands out the first frames of a clip, so many.
+///
+/// # Errors
+/// A frame cannot be read or used, or there are fewer.
+pub(super) fn read_frames(
+    media: &dyn Media,
+    path: &Path,
+    frames: usize,
+    each: &mut dyn FnMut(Frame) -> Result<(), String>,
+) -> Result<(), Cause> {
     let mut read = 0;
     let mut fault = None;
     media.read(path, &mut |frame| {
-        match fit(frame, bucket) {
-            Ok(frame) => {
-                pixels.extend(frame.into_raw().into_iter().map(|byte| f32::from(byte) / 255.0))
-            }
-            Err(reason) => fault = Some(reason),
-        }
+        fault = each(frame).err();
         read += 1;
         if read == frames || fault.is_some() {
             ControlFlow::Break(())
@@ -61,7 +74,7 @@ pub(super) fn read_clip(media: &dyn Media, path: &Path, bucket: &Bucket) -> Resu
     if read < frames {
         return Err(format!("only {read} frames could be read, but {frames} are needed").into());
     }
-    Ok(Clip::new([frames, height, width], pixels)?)
+    Ok(())
 }
 
 /// Crops a frame and brings it to the size of a bucket.

@@ -17,6 +17,8 @@ const MEDIA: [&str; 14] = [
 const PATH: [&str; 3] = ["path", "video", "media_path"];
 const CAPTION: [&str; 2] = ["caption", "text"];
 const REFERENCE: [&str; 3] = ["reference", "reference_video", "ref_media_path"];
+/// It has one name only: elsewhere a `video_mask` is white where the clip is given.
+const MASK: [&str; 1] = ["mask"];
 
 /// A clip that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +31,13 @@ pub struct Entry {
     pub caption: Option<String>,
     /// The clip it is to be made from, for video-to-video.
     pub reference: Option<PathBuf>,
+    /// The clip or picture that is white where this one is to be generated, for inpainting.
+    pub mask: Option<PathBuf>,
 }
 
 /// The clips of a folder (`x.mp4` with its caption in `x.txt`, in all folders below too), or of a
-/// `.csv`, `.json` or `.jsonl` table with the columns `path`, `caption` and maybe `reference`, whose
-/// paths are relative to the table.
+/// `.csv`, `.json` or `.jsonl` table with the columns `path`, `caption` and maybe `reference` and
+/// `mask`, whose paths are relative to the table.
 ///
 /// # Errors
 /// It cannot be read, is none of these, or lacks a column.
@@ -84,12 +88,15 @@ fn entries(folder: &Path, rows: &[Row]) -> Result<Vec<Entry>, String> {
         if path.is_empty() {
             return Err(format!("{} has an empty path", row.place));
         }
-        let reference = row.get(&REFERENCE).filter(|path| !path.is_empty());
+        let other = |names: &[&str]| {
+            row.get(names).filter(|path| !path.is_empty()).map(|path| folder.join(path))
+        };
         Ok(Entry {
             id: path.to_owned(),
             path: folder.join(path),
             caption: Some(row.require(&CAPTION)?.to_owned()),
-            reference: reference.map(|path| folder.join(path)),
+            reference: other(&REFERENCE),
+            mask: other(&MASK),
         })
     };
     rows.iter().map(entry).collect()
@@ -124,7 +131,7 @@ fn walk(root: &Path) -> Result<Vec<Entry>> {
         let parts: Vec<_> = parts.map(|part| part.as_os_str().to_string_lossy()).collect();
         let caption = fs::read_to_string(path.with_extension("txt")).ok();
         let caption = caption.map(|caption| caption.trim().to_owned());
-        Entry { id: parts.join("/"), path, caption, reference: None }
+        Entry { id: parts.join("/"), path, caption, reference: None, mask: None }
     };
     Ok(found.into_iter().map(entry).collect())
 }

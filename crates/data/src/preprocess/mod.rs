@@ -9,6 +9,7 @@ mod doctor;
 mod files;
 mod frames;
 mod manifest;
+mod mask;
 mod run;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ pub use buckets::{Buckets, Rules};
 pub use doctor::{Planned, Reason, Report, Skipped, doctor};
 pub use files::{Decoded, MediaFiles};
 pub use manifest::{Entry, find_sources};
+pub use mask::{Mask, MaskKind};
 pub use run::{Progress, Summary, preprocess};
 
 use crate::clip::Clip;
@@ -76,6 +78,10 @@ pub trait Media {
 pub trait Encode {
     /// Which encoders these are; a dataset is made with one set of them.
     fn fingerprint(&self) -> Fingerprint;
+
+    /// How many frames, rows and columns of pixels one latent stands for; 1 frame in a model of
+    /// pictures. The first latent frame stands for the first frame alone.
+    fn factors(&self) -> [usize; 3];
 
     /// The latents of a clip, `[C, f, h, w]`.
     ///

@@ -8,9 +8,10 @@ use burn::tensor::TensorData;
 
 use super::doctor::{Planned, Reason, Skipped, hash};
 use super::frames::read_clip;
+use super::mask::Mask;
 use super::{Cause, Encode, Media};
 use crate::error::{Error, Result};
-use crate::store::{LATENTS, Origin, REF_LATENTS, Sample, Writer, hash_parts};
+use crate::store::{LATENTS, MASK, Origin, REF_LATENTS, Sample, Writer, hash_parts};
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,14 +99,22 @@ fn source_hash(clip: &Planned) -> Option<String> {
         Some(path) => hash(path)?.as_bytes().to_vec(),
         None => Vec::new(),
     };
+    let mask = match &clip.mask {
+        Some(Mask { path, .. }) => Some(hash(path)?),
+        None => None,
+    };
     let bucket = clip.bucket.to_string();
-    Some(hash_parts(&[
+    let rate = clip.fps.to_le_bytes();
+    let mut parts = vec![
         own.as_bytes().as_slice(),
         &reference,
         clip.caption.as_bytes(),
         bucket.as_bytes(),
-        &clip.fps.to_le_bytes(),
-    ]))
+        &rate,
+    ];
+    // Only where there is one: samples of datasets that were made without masks keep their hash.
+    parts.extend(mask.as_ref().map(|mask| mask.as_bytes().as_slice()));
+    Some(hash_parts(&parts))
 }
 
 /// Reads and encodes a clip. The outer error is an encoder's, the inner one the clip's.
@@ -121,8 +130,19 @@ fn sample(
         Ok(frames) => frames,
         Err(cause) => return Ok(Err(Reason::Unreadable(cause.to_string()))),
     };
+    let factors = encode.factors();
+    let mask = clip.mask.as_ref().map(|mask| mask.read(media, &clip.bucket, factors)).transpose();
+    let mask = match mask {
+        Ok(mask) => mask,
+        Err(reason) => return Ok(Err(reason)),
+    };
     let mut tensors: BTreeMap<String, TensorData> = encode.text(&clip.caption).map_err(failed)?;
-    tensors.insert(LATENTS.to_owned(), encode.clip(&frames).map_err(failed)?);
+    let latents = encode.clip(&frames).map_err(failed)?;
+    if let Some(mask) = mask {
+        let mask = on_grid(mask, &latents).map_err(failed)?;
+        tensors.insert(MASK.to_owned(), mask);
+    }
+    tensors.insert(LATENTS.to_owned(), latents);
     if let Some(path) = &clip.reference {
         match read(path) {
             Ok(frames) => {
@@ -136,4 +156,16 @@ fn sample(
     }
     let Planned { id, caption, bucket, fps, .. } = clip.clone();
     Ok(Ok(Sample { origin: Origin { id, source_hash, caption, fps, bucket }, tensors }))
+}
+
+/// A mask `[f, h, w]` in the type of its latents `[C, f, h, w]`.
+///
+/// # Errors
+/// The encoder makes other latents than its factors say.
+fn on_grid(mask: TensorData, latents: &TensorData) -> Result<TensorData, Cause> {
+    if latents.shape().len() != 4 || latents.shape()[1..] != mask.shape()[..] {
+        let (latents, mask) = (latents.shape(), mask.shape());
+        return Err(format!("its latents are {latents:?}, but its mask {mask:?}").into());
+    }
+    Ok(mask.convert_dtype(latents.dtype()))
 }

@@ -59,6 +59,11 @@ impl Encode for Means {
         Fingerprint::new([("video", "means".to_owned())])
     }
 
+    /// One latent for a whole frame, of every size that is used here.
+    fn factors(&self) -> [usize; 3] {
+        [1, 64, 64]
+    }
+
     fn clip(&mut self, clip: &Clip) -> Result<TensorData, Cause> {
         let [frames, height, width] = clip.size();
         self.calls.borrow_mut().push(clip.size());
@@ -152,19 +157,22 @@ fn tables_of_every_kind_list_the_same() {
             path: folder.path().join("a/1.mp4"),
             caption: Some("red, and round".into()),
             reference: Some(folder.path().join("r.mp4")),
+            mask: None,
         },
         Entry {
             id: "2.mp4".into(),
             path: folder.path().join("2.mp4"),
             caption: Some(String::new()),
             reference: None,
+            mask: Some(folder.path().join("a/m.png")),
         },
     ];
-    let csv = "caption,other,path,reference\n\"red, and round\",x,a/1.mp4,r.mp4\n,,2.mp4,\n";
+    let csv = "caption,other,path,reference,mask\n\"red, and round\",x,a/1.mp4,r.mp4,\n\
+               ,,2.mp4,,a/m.png\n";
     let json = r#"[{"path": "a/1.mp4", "caption": "red, and round", "reference": "r.mp4"},
-                   {"caption": null, "video": "2.mp4"}]"#;
+                   {"caption": null, "video": "2.mp4", "mask": "a/m.png"}]"#;
     let jsonl = "{\"media_path\": \"a/1.mp4\", \"text\": \"red, and round\", \"reference_video\": \"r.mp4\"}\n\n\
-                 {\"path\": \"2.mp4\", \"caption\": \"\"}\n";
+                 {\"path\": \"2.mp4\", \"caption\": \"\", \"mask\": \"a/m.png\"}\n";
     for (name, text) in [("t.csv", csv), ("t.json", json), ("t.jsonl", jsonl)] {
         assert_eq!(find_sources(&put(name, text)).unwrap(), expected, "{name}");
     }

@@ -4,6 +4,7 @@
 
 mod batches;
 mod clips;
+mod masks;
 mod shards;
 
 use std::collections::BTreeMap;

@@ -93,6 +93,17 @@ impl Family {
 }
 
 impl Vae {
+    /// Frames, rows and columns of pixels of one latent.
+    fn factors(&self) -> [usize; 3] {
+        match self {
+            Vae::Pictures((vae, _)) => [1, vae.config.factor(), vae.config.factor()],
+            Vae::Clips((vae, _)) => {
+                let side = vae.config.spatial_factor();
+                [vae.config.temporal_factor(), side, side]
+            }
+        }
+    }
+
     /// Latents `[C, f, h, w]` of a clip `[1, 3, F, H, W]` from -1 to 1, in the model's own scaling.
     fn encode(&mut self, clip: Tensor<5>, device: &Device) -> Result<Tensor<4>> {
         match self {
@@ -173,6 +184,10 @@ impl FolderEncoder {
 impl Encode for FolderEncoder {
     fn fingerprint(&self) -> Fingerprint {
         self.fingerprint.clone()
+    }
+
+    fn factors(&self) -> [usize; 3] {
+        self.vae.factors()
     }
 
     fn clip(&mut self, clip: &Clip) -> Result<TensorData, Cause> {

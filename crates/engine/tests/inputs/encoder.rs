@@ -54,8 +54,12 @@ fn clips_become_latents_as_diffusers_standardises_them() {
         let shape: Vec<usize> =
             serde_json::from_value(config["golden"]["clip"].clone()).expect("a shape");
         let values = scattered(shape.iter().product());
-        let latents = open(copy.path()).clip(&clip(&values, [shape[2], shape[3], shape[4]]));
+        let mut encoder = open(copy.path());
+        let latents = encoder.clip(&clip(&values, [shape[2], shape[3], shape[4]]));
         let latents = latents.expect("latents");
+        let [time, rows, columns] = encoder.factors();
+        let grid = [1 + (shape[2] - 1) / time, shape[3] / rows, shape[4] / columns];
+        assert_eq!(latents.shape()[1..], grid, "{case}");
 
         let (shape, mean) = Golden::open("wan_vae").tensor(&format!("{case}.encode.mean"));
         assert_eq!(latents.shape()[..], shape[1..], "{case}");
@@ -80,7 +84,11 @@ fn pictures_become_latents_as_diffusers_scales_them() {
         // The golden may hold several pictures; the first is taken.
         let count = 3 * shape[2] * shape[3];
         let picture = clip(&image[..count], [1, shape[2], shape[3]]);
-        let latents = open(copy.path()).clip(&picture).expect("latents");
+        let mut encoder = open(copy.path());
+        let latents = encoder.clip(&picture).expect("latents");
+        let [time, rows, columns] = encoder.factors();
+        let grid = [1, picture.size()[1] / rows, picture.size()[2] / columns];
+        assert_eq!((&latents.shape()[1..], time), (&grid[..], 1), "{case}");
         let (shape, mean) = golden.tensor(&format!("{case}.encode.mean"));
         assert_eq!(latents.shape()[..], [shape[1], 1, shape[2], shape[3]], "{case}");
         let scaling = config["scaling_factor"].as_f64().expect("a number") as f32;

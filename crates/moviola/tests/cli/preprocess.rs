@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use burn::tensor::{DType, Device, FloatDType};
 use data::media::{ClipWriter, Frame, FrameRate};
 use data::preprocess::Encode;
-use data::store::{Dataset, LATENTS, REF_LATENTS, Sample, TEXT};
+use data::store::{Dataset, LATENTS, MASK, REF_LATENTS, Sample, TEXT};
 use engine::{EncoderSetup, FolderEncoder};
 use tempfile::TempDir;
 
@@ -161,6 +161,80 @@ fn videos_and_references_become_samples() {
     let pixels = video.bytes()[..5 * 32 * 32 * 3].iter().map(|byte| f32::from(*byte) / 255.0);
     let clip = data::Clip::new([5, 32, 32], pixels.collect()).unwrap();
     assert_eq!(samples[1].tensors[LATENTS], encoder.clip(&clip).unwrap());
+}
+
+/// A picture that is white where `is_white(row, column)`.
+fn mask(path: &Path, [width, height]: [u32; 2], is_white: fn(u32, u32) -> bool) {
+    let white = |x: u32, y: u32| image::Rgb([if is_white(y, x) { 255 } else { 0 }; 3]);
+    image::RgbImage::from_fn(width, height, white).save(path).unwrap();
+}
+
+/// A mask is cut as its clip is, and the files of masks are told apart.
+#[test]
+fn masks_become_samples() {
+    let place = Workplace::new();
+    let clips = place.path("clips");
+    place.picture("a.png", [48, 32], 1, "");
+    place.picture("b.png", [48, 32], 2, "");
+    // Eight columns are cut off at either side.
+    mask(&clips.join("corner.png"), [48, 32], |row, column| row == 9 && column < 9);
+    mask(&clips.join("small.png"), [32, 32], |_, _| true);
+    let list = |second: &str| {
+        let table = format!("path,caption,mask\na.png,a fox,corner.png\nb.png,an owl,{second}\n");
+        fs::write(clips.join("list.csv"), table).unwrap();
+    };
+    let bucket = ["--bucket", "32x32x1"];
+    list("small.png");
+    let (code, text) = doctor(&clips.join("list.csv"), &bucket);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("skipped b.png: its mask") && text.contains("small.png"), "{text}");
+    assert!(text.contains("it is 32x32, but its clip is 48x32"), "{text}");
+    place.encoded("wan-tiny", "clips/list.csv", &bucket);
+    let samples = place.samples();
+    assert_eq!(ids(&samples), ["a.png"]);
+    let grid = &samples[0].tensors[LATENTS].shape()[1..];
+    let stored = &samples[0].tensors[MASK];
+    assert_eq!((&stored.shape()[..], grid), (&[1, 4, 4][..], grid));
+    let expected: Vec<f32> = (0..16).map(|at| if at == 4 { 1.0 } else { 0.0 }).collect();
+    assert_eq!(stored.try_to_vec::<f32>().unwrap(), expected);
+
+    // A new mask is a new sample; one without white is none.
+    mask(&clips.join("corner.png"), [48, 32], |row, column| row == 31 && column == 39);
+    mask(&clips.join("edge.png"), [48, 32], |_, column| column == 40);
+    list("edge.png");
+    let output = place.preprocess("wan-tiny", "clips/list.csv", &bucket);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        told.contains("skipped b.png: its mask") && told.contains("nothing is white"),
+        "{told}"
+    );
+    let expected: Vec<f32> = (0..16).map(|at| if at == 15 { 1.0 } else { 0.0 }).collect();
+    assert_eq!(place.samples()[0].tensors[MASK].try_to_vec::<f32>().unwrap(), expected);
+}
+
+/// The frames of a video mask belong to the latents of the same frames of its clip.
+#[test]
+fn masks_move() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let place = Workplace::new();
+    place.video("a.mp4", [32, 32], 7, "");
+    let path = place.path("clips/m.mp4");
+    let mut writer = ClipWriter::create(&path, FrameRate::new(8, 1).unwrap()).unwrap();
+    for frame in 0..7 {
+        let white = |at: usize| if frame == 1 && at / 3 % 32 >= 16 { 1.0 } else { 0.0 };
+        let pixels = (0..32 * 32 * 3).map(white).collect();
+        writer.push(&Frame::new(32, 32, pixels).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    fs::write(place.path("clips/list.csv"), "path,caption,mask\na.mp4,a fox,m.mp4\n").unwrap();
+    place.encoded("wan-tiny", "clips/list.csv", &["--bucket", "32x32x5"]);
+    let stored = &place.samples()[0].tensors[MASK];
+    assert_eq!(stored.shape()[..], [2, 4, 4]);
+    let expected: Vec<f32> =
+        (0..32).map(|at| if at >= 16 && at % 4 >= 2 { 1.0 } else { 0.0 }).collect();
+    assert_eq!(stored.try_to_vec::<f32>().unwrap(), expected);
 }
 
 #[test]

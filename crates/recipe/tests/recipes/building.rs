@@ -192,10 +192,7 @@ fn what_cannot_be_built_is_refused() {
         build(&recipe, None).err().expect("it should be refused").to_string()
     };
     let cases = [
-        (
-            refused("ic-lora.yaml", &data, &[]),
-            "the strategy `video_to_video` needs the source `ref_latents`",
-        ),
+        (refused("ic-lora.yaml", &data, &[]), "the strategy `video_to_video` needs `ref_latents`"),
         (refused("wan-full.yaml", &empty, &[]), "has no samples"),
         (refused("wan-full.yaml", &temporary.path().join("none"), &[]), "none"),
         (

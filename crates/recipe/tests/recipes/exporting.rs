@@ -1,15 +1,16 @@
 //! What a run leaves behind is what it learnt, and says what its users must know.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use burn::tensor::{Device, TensorData};
 use data::store::{Bucket, LATENTS, Origin, REF_LATENTS, Sample, TEXT, Writer};
 use diffusion::Draw;
 use recipe::{Dialect, Model, Student, Which};
-use testkit::numbers::bits;
+use testkit::numbers::{bits, values};
 use train::STUDENT;
 
-use crate::building::{WAN, build, dataset, encoders, read, small};
+use crate::building::{WAN, build, dataset, encoders, folder, read, small};
 
 /// What is exported as the average is the average, not the student of the last step.
 #[test]
@@ -101,35 +102,62 @@ fn a_sample_that_does_not_fit_is_found_before_any_work() {
         message
     };
     let message = refused("lacking", &[[2, 4], [2, 4], [0, 0]]);
-    assert!(message.contains("needs the source `ref_latents`"), "{message}");
-    assert!(message.contains("the sample `clip 2` holds latents, text"), "{message}");
+    assert!(message.contains("needs `ref_latents`, but 1 of 3 samples"), "{message}");
+    assert!(message.contains("`clip 2`"), "{message}");
     let message = refused("uneven", &[[2, 4], [3, 4]]);
     assert!(message.contains("ref_latents"), "{message}");
     let message = refused("mixed", &[[2, 4], [4, 8]]);
     assert!(message.contains("times smaller"), "{message}");
 }
 
+/// LTX-2 takes the frame rate of the first sample for all.
+#[test]
+fn every_sample_of_a_batch_brings_its_own_rate() {
+    let temporary = tempfile::tempdir().unwrap();
+    references(temporary.path(), &[[2, 4]; 4]);
+    let mut overrides = small("wan-tiny", temporary.path(), &[STUDENT]);
+    overrides.push("data.batch=4".to_owned());
+    let model = Model::open(Path::new(&folder("wan-tiny")), &Device::flex()).unwrap();
+    let recipe = read("ic-lora.yaml", &overrides);
+    let batch = recipe.feed(&model, Device::flex()).unwrap().next().unwrap();
+    let latents = batch.video("", LATENTS).unwrap();
+    let firsts: Vec<f32> =
+        values(&latents.values).chunks(4 * 2 * 4 * 8).map(|own| own[0]).collect();
+    let index = |first: &f32| (0..4).find(|at| clip(*at)[0] == *first).unwrap();
+    let want: Vec<f64> = firsts.iter().map(index).map(rate).collect();
+    assert_eq!(latents.rates, want);
+}
+
+fn rate(index: usize) -> f64 {
+    8.0 * (index + 1) as f64
+}
+
+/// The latents of a sample.
+fn clip(index: usize) -> Vec<f32> {
+    Draw::new(7).sample(index as u64).stream("clip").normal(0..4 * 2 * 4 * 8)
+}
+
 /// Samples of 4 x 8 latents with references of their own sizes; none where a size is 0.
-fn references(data: &std::path::Path, sizes: &[[usize; 2]]) {
+fn references(data: &Path, sizes: &[[usize; 2]]) {
     let mut writer = Writer::open(data, &encoders("wan-tiny"), 1 << 20).unwrap();
     let null = TensorData::new(vec![0.5f32; WAN], [1, WAN]);
     writer.put_null_text(&BTreeMap::from([(TEXT.to_owned(), null)])).unwrap();
     for (index, size) in sizes.iter().enumerate() {
         let draw = Draw::new(7).sample(index as u64);
-        let latents = |name: &str, [h, w]: [usize; 2]| {
-            TensorData::new(draw.stream(name).normal(0..4 * 2 * h * w), [4, 2, h, w])
-        };
         let text = TensorData::new(draw.stream("text").normal(0..2 * WAN), [2, WAN]);
         let mut tensors = BTreeMap::from([
-            (LATENTS.to_owned(), latents("clip", [4, 8])),
+            (LATENTS.to_owned(), TensorData::new(clip(index), [4, 2, 4, 8])),
             (TEXT.to_owned(), text),
         ]);
         if *size != [0, 0] {
-            tensors.insert(REF_LATENTS.to_owned(), latents("reference", *size));
+            let [h, w] = *size;
+            let values = draw.stream("reference").normal(0..4 * 2 * h * w);
+            tensors.insert(REF_LATENTS.to_owned(), TensorData::new(values, [4, 2, h, w]));
         }
         let bucket = Bucket { frames: 5, height: 32, width: 64 };
         let (id, caption) = (format!("clip {index}"), "a caption".to_owned());
-        let origin = Origin { id, source_hash: index.to_string(), caption, fps: 16.0, bucket };
+        let origin =
+            Origin { id, source_hash: index.to_string(), caption, fps: rate(index), bucket };
         writer.push(Sample { origin, tensors }).unwrap();
     }
     writer.flush().unwrap();

@@ -4,6 +4,8 @@
 
 mod building;
 mod duet;
+mod exams;
 mod exporting;
+mod masks;
 mod reading;
 mod sampling;
