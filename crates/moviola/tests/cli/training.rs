@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -44,6 +44,23 @@ fn state(folder: &Path, step: usize) -> Vec<u8> {
     fs::read(folder.join(format!("checkpoints/checkpoint-{step:08}/state.safetensors"))).unwrap()
 }
 
+/// The step of the newest checkpoint, 0 if there is none.
+fn saved(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder.join("checkpoints")).into_iter().flatten().flatten();
+    let step = |name: &str| name.strip_prefix("checkpoint-")?.parse().ok();
+    let steps = entries.filter_map(|entry| step(&entry.file_name().to_string_lossy()));
+    steps.max().unwrap_or(0)
+}
+
+/// The last step in the log, if the log has changed since a moment.
+fn logged_since(folder: &Path, moment: SystemTime) -> Option<u64> {
+    let path = folder.join("metrics.jsonl");
+    let changed = fs::metadata(&path).and_then(|log| log.modified()).ok()?;
+    let text = fs::read_to_string(&path).ok().filter(|_| changed > moment)?;
+    let line: Value = serde_json::from_str(text.lines().last()?).ok()?;
+    line["step"].as_u64()
+}
+
 /// The log without what depends on the clock.
 fn log(folder: &Path) -> Vec<Value> {
     let text = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
@@ -60,29 +77,28 @@ fn log(folder: &Path) -> Vec<Value> {
 /// was, in every byte of its checkpoint and every loss of its log.
 #[test]
 fn a_run_that_is_killed_ends_with_the_same_bits() {
-    const STEPS: usize = 60;
+    const STEPS: usize = 100;
     let temporary = tempfile::tempdir().unwrap();
     let (whole, torn) = (temporary.path().join("whole"), temporary.path().join("torn"));
     let out = train(&whole, STEPS, &[]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let (mut killed, mut ended) = (0, false);
+    let (mut killed, mut went_on, mut ended) = (0, 0, false);
     for attempt in 0..400u64 {
+        let (begun, from) = (SystemTime::now(), saved(&torn));
         let mut child = Command::new(env!("CARGO_BIN_EXE_moviola"))
             .args(arguments(&torn, STEPS, &[]))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Spread over a step, a checkpoint and the start; once killed often enough, it may end.
-        let life = match killed < 20 {
-            true => 90 + (attempt * 61) % 170,
-            false => 60_000,
-        };
-        let mut waited = 0;
-        while waited < life && !ended {
-            std::thread::sleep(Duration::from_millis(2));
-            waited += 2;
+        // It lives for some steps and some milliseconds more, which may end in a step or in a
+        // checkpoint; once killed often enough, it may end.
+        let last = if killed < 20 { from + 1 + attempt % 7 } else { u64::MAX };
+        let mut rest = 1 + (attempt * 7) % 23;
+        while rest > 0 && !ended {
+            std::thread::sleep(Duration::from_millis(1));
             ended = child.try_wait().unwrap().is_some();
+            rest -= u64::from(logged_since(&torn, begun).is_some_and(|step| step >= last));
         }
         if ended {
             break;
@@ -90,8 +106,10 @@ fn a_run_that_is_killed_ends_with_the_same_bits() {
         child.kill().unwrap();
         child.wait().unwrap();
         killed += 1;
+        went_on += usize::from(from > 0);
     }
     assert!(ended && killed >= 20, "it was killed {killed} times");
+    assert!(went_on >= 10, "only {went_on} lives began from a checkpoint");
     assert!(state(&torn, STEPS) == state(&whole, STEPS), "the states differ");
     assert_eq!(log(&torn), log(&whole));
 }
