@@ -37,7 +37,7 @@ pub use hub::locate;
 pub use inspect::{Report, inspect};
 pub use pipeline::{Answer, Frames, Latents, Pipeline, Residency, Setup};
 pub use progress::{Progress, Silent};
-pub use request::{CaptionStyle, Decoding, Request, Sizing};
+pub use request::{CaptionStyle, Decoding, Request, Sizing, Solving};
 pub use scene::{Batch, Predict, SceneSampler};
 pub use source_image::{ClipPreprocessor, Filter, SourceImage};
 pub use text::{

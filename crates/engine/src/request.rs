@@ -42,9 +42,8 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// How much noise DDIM puts back.
     pub eta: Option<f64>,
-    /// Falling timesteps at which clean latents are predicted and noised again, instead of the
-    /// model's own solver: for distilled models.
-    pub timesteps: Option<Vec<f64>>,
+    /// How steps are taken.
+    pub solving: Solving,
     /// Initial latents instead of noise from the seed: a safetensors file with key `noise`.
     pub noise: Option<PathBuf>,
     /// Text embeddings instead of prompts.
@@ -99,7 +98,11 @@ impl Request {
     /// The timesteps of the few-step solver, if it is to be used: those asked for, or those that the
     /// folder of a distilled model has `recorded`, unless a number of steps is asked for.
     pub(crate) fn few_timesteps<'a>(&'a self, recorded: Option<&'a [f64]>) -> Option<&'a [f64]> {
-        self.timesteps.as_deref().or(recorded.filter(|_| self.steps.is_none()))
+        match &self.solving {
+            Solving::Recorded => recorded.filter(|_| self.steps.is_none()),
+            Solving::Scheduler => None,
+            Solving::Renoise(timesteps) => Some(timesteps),
+        }
     }
 
     /// Refuses whatever is not about text; `model` says what this one makes.
@@ -151,6 +154,19 @@ pub enum Sizing {
     Exact,
     /// At the nearest size of the training, then resized and cropped.
     Binned,
+}
+
+/// How steps are taken.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Solving {
+    /// As the folder says: by its scheduler or, unless a number of steps is asked for, at the timesteps
+    /// that it records for a distilled model.
+    #[default]
+    Recorded,
+    /// By the folder's scheduler, whatever else it records.
+    Scheduler,
+    /// At falling timesteps clean latents are predicted and noised again: for distilled models.
+    Renoise(Vec<f64>),
 }
 
 /// How latents become pixels.

@@ -11,7 +11,7 @@ use crate::micro::{COLUMNS, Kernels, ROWS, Write};
 /// level cache, on `threads` threads at once: the practical peak of fused multiply-adds.
 pub fn measure_fma_peak(threads: usize) -> f64 {
     const DEPTH: usize = 256;
-    const CALLS: usize = 200_000;
+    const CALLS: usize = 40_000;
     let (kernel, _) = Kernels::best().of(COLUMNS);
     let best = (0..5)
         .map(|_| {

@@ -47,16 +47,19 @@ pub(crate) struct Arguments {
 /// How clips are made.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Sampling {
-    /// Denoising steps
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    pub(crate) steps: usize,
+    /// Denoising steps [default: 16, or the timesteps that a distilled model's folder records]
+    #[arg(long, value_name = "N")]
+    pub(crate) steps: Option<usize>,
     /// Falling timesteps of a distilled model, instead of steps
-    #[arg(long, value_name = "T,..", value_delimiter = ',')]
+    #[arg(long, value_name = "T,..", value_delimiter = ',', conflicts_with = "steps")]
     pub(crate) timesteps: Option<Vec<f64>>,
-    /// Guidance scale
-    #[arg(long, value_name = "G", default_value_t = 2.0)]
-    pub(crate) guidance: f64,
+    /// Guidance scale [default: 2, or 1 for a distilled model]
+    #[arg(long, value_name = "G")]
+    pub(crate) guidance: Option<f64>,
 }
+
+/// Steps and guidance if none are asked for.
+const USUAL: (usize, f64) = (16, 2.0);
 
 /// A task by its name.
 fn task(name: &str) -> Result<Task, String> {
@@ -113,12 +116,15 @@ pub(crate) fn sit(
     let scenes: Vec<Scene> = ShapesConfig { withheld: Vec::new(), ..shapes.clone() }.scenes()?;
     World::new(shapes.world, shapes.seed).map_err(recipe::Error::from)?;
     let exam = Exam::new(task, shapes.rendered()?, &scenes);
-    let guidance = Guidance::new(sampling.guidance).map_err(engine::Error::from)?;
+    let recorded = model.timesteps.as_ref().filter(|_| sampling.steps.is_none());
+    let few = sampling.timesteps.as_ref().or(recorded);
+    let guidance = sampling.guidance.unwrap_or(if few.is_some() { 1.0 } else { USUAL.1 });
+    let guidance = Guidance::new(guidance).map_err(engine::Error::from)?;
     let process = model.process.clone();
-    let sampler = match &sampling.timesteps {
+    let sampler = match few {
         Some(timesteps) => SceneSampler::renoising(process, timesteps, guidance)?,
         None => {
-            let steps = (&model.scheduler, sampling.steps);
+            let steps = (&model.scheduler, sampling.steps.unwrap_or(USUAL.0));
             SceneSampler::scheduled(process, steps, exam.tokens()?, guidance)?
         }
     };

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use data::media::{Format, FrameRate};
 use engine::lora::LoraSource;
-use engine::{CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Setup, Sizing};
+use engine::{
+    CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Setup, Sizing, Solving,
+};
 use nn::Precision;
 
 use crate::bars::Bars;
@@ -42,7 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "T,..", value_delimiter = ',', conflicts_with = "steps")]
     timesteps: Option<Vec<f64>>,
     /// Guidance scale; at 1 and below the negative prompt plays no part [default: 4.5 for PixArt, 5
-    /// for Wan]
+    /// for Wan, 1 for the few steps of a distilled model]
     #[arg(long, value_name = "G")]
     guidance: Option<f64>,
     /// Guidance scale of the second expert, for models that have two [default: the first one's]
@@ -196,6 +198,11 @@ impl Arguments {
             let reason = "--timesteps are for --solver renoise; add it, or give --steps instead";
             return Err(Error::Request(reason.to_owned()));
         }
+        let solving = match (self.solver, &self.timesteps) {
+            (Some(SolverName::Renoise), Some(timesteps)) => Solving::Renoise(timesteps.clone()),
+            (Some(SolverName::Scheduler), _) => Solving::Scheduler,
+            _ => Solving::Recorded,
+        };
         Ok(Request {
             prompts,
             negative: self.negative.clone(),
@@ -211,7 +218,7 @@ impl Arguments {
             count: self.count,
             max_tokens: self.max_tokens,
             eta: self.eta,
-            timesteps: self.timesteps.clone(),
+            solving,
             noise: self.noise.clone(),
             prompt_embeds: self.prompt_embeds.clone(),
             clean_caption: if self.clean_caption {
@@ -245,7 +252,12 @@ impl Arguments {
             "negative": request.negative,
             "prompt_embeds": text(&request.prompt_embeds),
             "steps": request.steps,
-            "timesteps": request.timesteps,
+            "solver": match request.solving {
+                Solving::Recorded => None,
+                Solving::Scheduler => Some("scheduler"),
+                Solving::Renoise(_) => Some("renoise"),
+            },
+            "timesteps": self.timesteps,
             "guidance": request.guidance,
             "guidance_2": request.second_guidance,
             "frames": frames,

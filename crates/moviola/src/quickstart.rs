@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use engine::ModelFolder;
 use journal::Page;
 use recipe::{Answer, Model, Recipe, Score, ShapesConfig, SourceConfig, Student, Task, Which};
 use serde_json::json;
@@ -15,7 +16,7 @@ use crate::session::{self, Learnt};
 use crate::{output, report, signals, threads};
 
 /// How the clips are made.
-const SAMPLING: Sampling = Sampling { steps: 16, timesteps: None, guidance: 2.0 };
+const SAMPLING: Sampling = Sampling { steps: Some(16), timesteps: None, guidance: Some(2.0) };
 
 /// The recipe, so that the binary needs no other file.
 const RECIPE: &str = include_str!("../../../recipes/quickstart.yaml");
@@ -58,10 +59,11 @@ fn show(
 ) -> Outcome {
     let stop = signals::watch()?;
     let (device, folder) = (Device::flex(), &arguments.run);
-    let learnt = session::learn(recipe, folder, &stop, &device, "moviola quickstart")?;
     let model = folder.join("model");
-    if model.exists() {
-        // An earlier part of this run left it; it may have been shorter.
+    let earlier = is_ours(&model)?;
+    let learnt = session::learn(recipe, folder, &stop, &device, "moviola quickstart")?;
+    if earlier {
+        // It may be of a shorter run.
         std::fs::remove_dir_all(&model).map_err(|err| {
             Failure::Refused(format!("cannot replace {}: {err}", model.display()))
         })?;
@@ -86,6 +88,23 @@ fn show(
         exam::lines(&score)
     ))?;
     Ok(())
+}
+
+/// Whether an earlier part of this run left its model there.
+///
+/// # Errors
+/// Something else is there, which will not be removed.
+fn is_ours(model: &Path) -> Outcome<bool> {
+    if !model.exists() {
+        return Ok(false);
+    }
+    match ModelFolder::open(model) {
+        Ok(folder) if folder.class() == "DuetPipeline" => Ok(true),
+        _ => Err(Failure::Refused(format!(
+            "{} is not a model that quickstart made; move it away, or choose another folder with --run",
+            model.display()
+        ))),
+    }
 }
 
 /// The world that a recipe is about.

@@ -43,7 +43,6 @@ pub(crate) fn learn(
              encoder {most}"
         );
     }
-    let peak = kernels::measure_fma_peak(rayon::current_num_threads());
     let journal = Journal::new(folder);
     let own = journal.clone();
     let record: Recorder = Box::new(move |step, numbers| {
@@ -57,7 +56,8 @@ pub(crate) fn learn(
     let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(watch), Box::new(journal.clone())];
     let site = Site { folder: Some(folder), device: device.clone(), negative, callbacks, record };
     let Run { trainer, facts, .. } = recipe.build(site)?;
-    let peak = Peak { flops_per_token: facts.flops_per_token, flops_per_second: peak };
+    let flops_per_second = kernels::measure_fma_peak(rayon::current_num_threads());
+    let peak = Peak { flops_per_token: facts.flops_per_token, flops_per_second };
     goal.set(peak.flops_per_second / peak.flops_per_token);
     journal.with_peak(peak).map_err(|err| Failure::Refused(err.to_string()))?;
     let mut trainer = trainer.stopping_at(Arc::clone(stop));

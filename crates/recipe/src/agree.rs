@@ -46,9 +46,7 @@ impl Recipe {
             _ => Ok(()),
         }
     }
-}
 
-impl Recipe {
     fn looks_in_steps(&self) -> bool {
         self.callbacks.validation.as_ref().is_some_and(|look| look.steps.is_some())
     }

@@ -84,7 +84,6 @@ impl Recipe {
             (student.family, student.geometry, student.process.clone());
         let source = self.source(&student)?;
         let strategy = self.strategy(geometry)?;
-        self.require_of_all(&strategy)?;
         try_out(&source, &strategy, &device)?;
         let samples = source.samples.count();
         let looked_at = self.looked_at(&student, &source, &device)?;
@@ -233,16 +232,6 @@ impl Recipe {
         Ok(Box::new(LoaderFeed::new(self.source(student)?, device)?))
     }
 
-    /// Refuses a store in which only some samples have what the strategy needs, rather than in the
-    /// middle of a run.
-    fn require_of_all(&self, strategy: &dyn Strategy) -> Result<()> {
-        let SourceConfig::Store(StoreConfig { path }) = &self.data.source else { return Ok(()) };
-        let sources = strategy.sources();
-        let keys: Vec<&str> = sources.iter().map(String::as_str).collect();
-        let asker = format!("the strategy `{}`", strategy.name());
-        Ok(Dataset::open(Path::new(path))?.require(&keys, &asker)?)
-    }
-
     /// The samples, and what stands for a dropped caption.
     pub(crate) fn source(&self, student: &Model) -> Result<Source> {
         let DataConfig { batch, caption_dropout, partial, prefetch, .. } = self.data;
@@ -259,6 +248,10 @@ impl Recipe {
                 if let Some(encoders) = &student.encoders {
                     dataset.check_encoders(encoders)?;
                 }
+                let strategy = self.strategy(student.geometry)?;
+                let keys = strategy.sources();
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                dataset.require(&keys, &format!("the strategy `{}`", strategy.name()))?;
                 let null = dataset.null_text()?;
                 (Arc::new(dataset), null)
             }
@@ -282,18 +275,11 @@ impl Recipe {
 /// Refuses data that the strategy cannot use: one sample of each kind is looked at.
 fn try_out(source: &Source, strategy: &dyn Strategy, device: &Device) -> Result<()> {
     for samples in [&source.samples, &source.held_out] {
-        let samples = Picked::kinds(samples);
-        for index in 0..samples.count() {
-            let own = samples.read(index)?;
-            let lacks = |name: &String| !own.tensors.contains_key(name);
-            if let Some(source_name) = strategy.sources().into_iter().find(lacks) {
-                let known = own.tensors.into_keys().collect::<Vec<_>>().join(", ");
-                let found = format!("the sample `{}` holds {known}", own.origin.id);
-                let strategy = strategy.name().to_owned();
-                return Err(train::Error::MissingSource { strategy, source_name, found }.into());
+        let kinds = Source { samples: Picked::kinds(samples), ..source.clone() };
+        for batch in LoaderFeed::whole(kinds, device.clone())? {
+            for name in strategy.sources() {
+                batch.field(strategy.name(), &name)?;
             }
-        }
-        for batch in LoaderFeed::whole(Source { samples, ..source.clone() }, device.clone())? {
             strategy.scene(&batch, &Draws::new(0, 0, 0, batch.samples))?;
         }
     }

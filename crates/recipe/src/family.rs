@@ -37,6 +37,8 @@ pub struct Model {
     pub encoders: Option<Fingerprint>,
     /// How its folder says it is sampled.
     pub scheduler: SchedulerConfig,
+    /// The timesteps of a distilled model, if its folder records them.
+    pub timesteps: Option<Vec<f64>>,
     /// How LoRAs may call its layers.
     pub naming: Naming,
     /// As what its clips are written: the ending of a file.
@@ -104,10 +106,10 @@ impl Model {
         let scheduler = folder.text("scheduler", "scheduler_config.json")?;
         let scheduler = SchedulerConfig::from_json(&scheduler)?;
         let origin = Origin::Folder(path.to_owned());
-        match folder.class() {
+        let model = match folder.class() {
             "DuetPipeline" => {
                 let network = Duet { config: DuetConfig::from_json(&config)? };
-                Ok(of_duet(network, store, scheduler, origin))
+                of_duet(network, store, scheduler, origin)
             }
             "WanPipeline" => {
                 if folder.has("transformer_2") {
@@ -120,7 +122,7 @@ impl Model {
                 let config = WanConfig::from_json(&config)?;
                 let vae = WanVaeConfig::from_json(&folder.text("vae", "config.json")?)?;
                 let model = of_wan(config, store, (scheduler, vae.spatial_factor()), origin);
-                model.with_encoders(path, device)
+                model.with_encoders(path, device)?
             }
             "PixArtAlphaPipeline" => {
                 let config = PixartConfig::from_json(&config)?;
@@ -129,14 +131,17 @@ impl Model {
                 // A table that the network computes instead.
                 store.remove("pos_embed.pos_embed");
                 let model = of_pixart(config, store, (scheduler, vae.factor()), origin);
-                model.with_encoders(path, device)
+                model.with_encoders(path, device)?
             }
-            class => Err(Error::Recipe(format!(
-                "{}: `{class}` cannot be trained; families that can are DuetPipeline, WanPipeline, \
-                 PixArtAlphaPipeline",
-                path.display()
-            ))),
-        }
+            class => {
+                return Err(Error::Recipe(format!(
+                    "{}: `{class}` cannot be trained; families that can are DuetPipeline, \
+                     WanPipeline, PixArtAlphaPipeline",
+                    path.display()
+                )));
+            }
+        };
+        Ok(Model { timesteps: folder.option("timesteps")?, ..model })
     }
 
     /// The same with what the encoders of its folder say; their weights are not read.
@@ -164,6 +169,7 @@ fn of_duet(network: Duet, store: Store, scheduler: SchedulerConfig, origin: Orig
         text: TextForm::Whole,
         encoders: None,
         scheduler,
+        timesteps: None,
         naming: Naming::Diffusers,
         clips: "gif",
         origin,
@@ -191,6 +197,7 @@ fn of_wan(
         text: TextForm::Whole,
         encoders: None,
         scheduler,
+        timesteps: None,
         naming: Naming::Wan,
         clips: "mp4",
         origin,
@@ -220,6 +227,7 @@ fn of_pixart(
         text: TextForm::Whole,
         encoders: None,
         scheduler,
+        timesteps: None,
         naming: Naming::Diffusers,
         clips: "png",
         origin,

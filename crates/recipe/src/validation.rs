@@ -8,7 +8,7 @@ use data::Clip;
 use data::media::{ClipWriter, Frame, FrameRate};
 use data::world::{Judge, Scene};
 use diffusion::{NoiseLevels, Process};
-use engine::{CaptionStyle, Decoding, Frames, Pipeline, Request, Sizing};
+use engine::{CaptionStyle, Decoding, Frames, Pipeline, Request, Sizing, Solving};
 use nn::{Plain, Store};
 use strategies::Flexible;
 use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, STUDENT, Strategy, noise_for};
@@ -75,7 +75,7 @@ fn request(
         count: 1,
         max_tokens: None,
         eta: None,
-        timesteps,
+        solving: timesteps.map_or(Solving::Recorded, Solving::Renoise),
         noise: None,
         prompt_embeds: None,
         clean_caption: CaptionStyle::Plain,

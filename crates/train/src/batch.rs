@@ -62,11 +62,8 @@ impl Batch {
             strategy: strategy.to_owned(),
             source_name: name.to_owned(),
             found: match self.fields.is_empty() {
-                true => "a batch holds nothing".to_owned(),
-                false => {
-                    let known = self.fields.keys().cloned().collect::<Vec<_>>().join(", ");
-                    format!("a batch holds {known}")
-                }
+                true => "nothing".to_owned(),
+                false => self.fields.keys().cloned().collect::<Vec<_>>().join(", "),
             },
         })
     }

@@ -16,7 +16,7 @@ pub enum Error {
     Diffusion(#[from] diffusion::Error),
     /// A batch lacks what a strategy needs.
     #[error(
-        "the strategy `{strategy}` needs the source `{source_name}`, but {found}; \
+        "the strategy `{strategy}` needs the source `{source_name}`, but a batch holds {found}; \
          preprocess the data with it or choose another strategy"
     )]
     MissingSource {
@@ -24,7 +24,7 @@ pub enum Error {
         strategy: String,
         /// The source.
         source_name: String,
-        /// What there is instead, and where.
+        /// What the batch has instead.
         found: String,
     },
     /// A source holds something else than a strategy expects.

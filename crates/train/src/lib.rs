@@ -36,7 +36,7 @@ pub use error::{Error, Result};
 pub use event::{Callback, Event};
 pub use initial::initial;
 pub use lora::{Adapted, Adapters, Dropout, LoraConfig, matches};
-pub use method::{LossReport, Method, Pass, Report, STUDENT, updates_within};
+pub use method::{LossReport, Method, Pass, Report, STUDENT};
 pub use network::{Network, Recompute};
 pub use optimizer::{AdamWConfig, LrMatch, MuonConfig, Optimizer, OptimizerConfig, SgdConfig};
 pub use reduce::{Alone, Reduce};

@@ -53,11 +53,6 @@ pub trait Method {
     }
 }
 
-/// How often `role` is updated in the first `steps` iterations: the horizon of its schedule.
-pub fn updates_within(updates: impl Fn(u64) -> Vec<&'static str>, role: &str, steps: u64) -> u64 {
-    (1..=steps).filter(|iteration| updates(*iteration).contains(&role)).count() as u64
-}
-
 /// What a method is given along with a micro-batch.
 pub struct Pass<'a> {
     /// The iteration, from 1.

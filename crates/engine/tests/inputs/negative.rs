@@ -69,7 +69,7 @@ fn latents(model: &Path, max_tokens: Option<usize>, embedded: Option<&Path>) -> 
         count: 1,
         max_tokens,
         eta: None,
-        timesteps: None,
+        solving: engine::Solving::Recorded,
         noise: None,
         prompt_embeds: embedded.map(Path::to_owned),
         clean_caption: CaptionStyle::Plain,

@@ -43,9 +43,12 @@ pub(crate) fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().convert::<f32>().try_to_vec().expect("f32 elements")
 }
 
+/// What the largest element counts as at least.
+const LEAST: f32 = 1e-3;
+
 /// Checks that all elements agree within `tolerance` of the largest.
 pub(crate) fn close(what: &str, value: &[f32], expected: &[f32], tolerance: f32) {
-    close_from(1e-3, what, [value, expected], tolerance);
+    close_from(LEAST, what, [value, expected], tolerance);
 }
 
 /// [`close`], where the largest element counts as at least `least`.
@@ -72,13 +75,23 @@ pub(crate) fn check<const D: usize>(
     kernel: impl Fn(Leaves<'_>) -> Tensor<D>,
     oracle: impl Fn(Leaves<'_>) -> Tensor<D>,
 ) {
+    check_from(LEAST, seed, lengths, tolerance, (kernel, oracle));
+}
+
+/// [`check`], where the largest element of the result counts as at least `least`.
+pub(crate) fn check_from<const D: usize>(
+    least: f32,
+    seed: u64,
+    lengths: &[usize],
+    tolerance: f32,
+    (kernel, oracle): (impl Fn(Leaves<'_>) -> Tensor<D>, impl Fn(Leaves<'_>) -> Tensor<D>),
+) {
     let leaf = |(index, length): (usize, &usize)| {
         random(seed.wrapping_add(1000 * index as u64), [*length], &Device::flex())
     };
     let plain: Vec<Tensor<1>> = lengths.iter().enumerate().map(leaf).collect();
     let expected = values(oracle(&plain));
-    // The terms of a sum are about 1; where they cancel, their rounding does not.
-    let close = |what, value: &[f32]| close_from(0.1, what, [value, &expected], tolerance);
+    let close = |what, value: &[f32]| close_from(least, what, [value, &expected], tolerance);
     close("plain result", &values(kernel(&plain)));
 
     let gradients = |function: &dyn Fn(Leaves<'_>) -> Tensor<D>| {

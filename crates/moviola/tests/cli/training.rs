@@ -136,6 +136,30 @@ fn a_run_is_seen_exported_examined_and_generates() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let last = String::from_utf8(out.stdout).unwrap();
     assert!(last.trim_end().ends_with("of 96)"), "{last}");
+    // A folder that records timesteps is used at them, which shows where they cannot be.
+    let index = path("model").join("model_index.json");
+    let whole = fs::read_to_string(&index).unwrap();
+    let mut recorded: Value = serde_json::from_str(&whole).unwrap();
+    recorded["timesteps"] = serde_json::json!([500.0, 1000.0]);
+    fs::write(&index, recorded.to_string()).unwrap();
+    let model = text("model");
+    let prompt = "a red circle moves left";
+    let output = text("few.gif");
+    let generate = ["generate", "--model", &model, "--prompt", prompt, "--output", &output];
+    for (command, more, works) in [
+        (&["exam", "--model", &model][..], &[][..], false),
+        (&["exam", "--model", &model], &["--steps", "1"], true),
+        (&["exam", "--model", &model], &["--timesteps", "1000"], true),
+        (&generate, &[], false),
+        (&generate, &["--steps", "1"], true),
+        (&generate, &["--solver", "scheduler"], true),
+    ] {
+        let out = run(&[command, more].concat());
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.success(), works, "{command:?} {more:?}: {text}");
+        assert!(works || text.contains("fall"), "{text}");
+    }
+    fs::write(&index, whole).unwrap();
     let generate = [
         "generate",
         "--model",
@@ -181,6 +205,14 @@ fn a_quickstart_ends_with_its_score_and_goes_on() {
         models.push(fs::read(&weights).unwrap());
     }
     assert!(models[0] != models[1], "the model is that of the shorter run");
+    let foreign = temporary.path().join("foreign/model");
+    fs::create_dir_all(&foreign).unwrap();
+    fs::write(foreign.join("precious.txt"), "mine").unwrap();
+    let out = run(&["quickstart", "--run", foreign.parent().unwrap().to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8(out.stderr).unwrap().contains("is not a model that quickstart made"));
+    assert_eq!(fs::read_dir(foreign.parent().unwrap()).unwrap().count(), 1, "nothing is written");
+    assert_eq!(fs::read_to_string(foreign.join("precious.txt")).unwrap(), "mine");
     assert!(models[1] == models[2], "a run that is over does not change");
 }
 

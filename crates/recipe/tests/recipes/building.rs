@@ -96,6 +96,25 @@ pub(crate) fn small(model: &str, data: &Path, roles: &[&str]) -> Vec<String> {
     all
 }
 
+/// Overrides that make the quickstart three steps of a tiny network.
+pub(crate) fn tiny() -> Vec<String> {
+    let sizes = "models.student.new={family: duet, video_channels: 384, text_width: 64, heads: 2, \
+                 head_width: 8, depth: 2}";
+    let overrides = [sizes, "loop.steps=3", "data.batch=2", "models.student.rate.warmup=1"];
+    overrides.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// How the engine opens what was exported.
+pub(crate) fn setup() -> engine::Setup {
+    engine::Setup {
+        precision: nn::Precision::Stored,
+        residency: engine::Residency::Kept,
+        device: Device::flex(),
+        loras: Vec::new(),
+        second_loras: Vec::new(),
+    }
+}
+
 /// Width of the text of the tiny Wan folder.
 pub(crate) const WAN: usize = 8;
 
@@ -136,10 +155,7 @@ fn pixart_is_trained_too() {
 #[test]
 fn a_run_goes_on_and_is_exported() {
     let temporary = tempfile::tempdir().unwrap();
-    let sizes = "models.student.new={family: duet, video_channels: 384, text_width: 64, heads: 2, \
-                 head_width: 8, depth: 2}";
-    let overrides = [sizes, "loop.steps=3", "data.batch=2", "models.student.rate.warmup=1"];
-    let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
+    let overrides = tiny();
     let recipe = read("quickstart.yaml", &overrides);
     let run = temporary.path().join("run");
     let stop = Arc::new(AtomicBool::new(true));
@@ -163,14 +179,7 @@ fn a_run_goes_on_and_is_exported() {
     student.write_folder(&model).unwrap();
     assert!(student.write_folder(&model).is_err(), "nothing is overwritten");
     assert!(student.write_lora(&temporary.path().join("x.safetensors"), Dialect::ComfyUi).is_err());
-    let setup = engine::Setup {
-        precision: nn::Precision::Stored,
-        residency: engine::Residency::Kept,
-        device: Device::flex(),
-        loras: Vec::new(),
-        second_loras: Vec::new(),
-    };
-    engine::Pipeline::open(&model, &setup).unwrap();
+    engine::Pipeline::open(&model, &setup()).unwrap();
     // A model that was exported can be trained on.
     let further = format!("models.student={{from: {}, rate: {{peak: 1.0e-3}}}}", model.display());
     let recipe = read("quickstart.yaml", &[further, "loop.steps=1".to_owned()]);

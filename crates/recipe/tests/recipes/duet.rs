@@ -91,7 +91,12 @@ fn inputs_of_another_size_are_refused() {
     assert!(message.contains("lie on 3 axes"), "{message}");
     let message = refused(|inputs| inputs.video.context.tokens = tensor("x", [3, 4, 2]));
     assert!(message.contains("text_width is 3"), "{message}");
-    for json in [r#"{"video_channels": 0, "text_width": 3}"#, r#"{"video_channels": 3}"#] {
+    for json in [
+        r#"{"video_channels": 0, "text_width": 3}"#,
+        r#"{"video_channels": 3}"#,
+        r#"{"video_channels": 3, "text_width": 3, "depth": 65537}"#,
+        r#"{"video_channels": 3, "text_width": 3, "heads": 65536, "head_width": 65536}"#,
+    ] {
         assert!(DuetConfig::from_json(json).is_err(), "{json}");
     }
 }

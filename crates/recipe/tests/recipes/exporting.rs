@@ -10,17 +10,13 @@ use recipe::{Dialect, Model, Student, Which};
 use testkit::numbers::{bits, values};
 use train::STUDENT;
 
-use crate::building::{WAN, build, dataset, encoders, folder, read, small};
+use crate::building::{WAN, build, dataset, encoders, folder, read, setup, small, tiny};
 
 /// What is exported as the average is the average, not the student of the last step.
 #[test]
 fn the_average_is_exported_as_it_was_kept() {
     let temporary = tempfile::tempdir().unwrap();
-    let sizes = "models.student.new={family: duet, video_channels: 384, text_width: 64, heads: 2, \
-                 head_width: 8, depth: 2}";
-    let overrides = [sizes, "loop.steps=3", "data.batch=2", "models.student.rate.warmup=1"];
-    let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
-    let mut built = build(&read("quickstart.yaml", &overrides), Some(temporary.path())).unwrap();
+    let mut built = build(&read("quickstart.yaml", &tiny()), Some(temporary.path())).unwrap();
     built.trainer.run().unwrap();
     let role = built.trainer.method().role(STUDENT).unwrap();
     let live = role.store().clone();
@@ -52,14 +48,7 @@ fn a_finetuned_folder_is_read_by_the_engine_and_trained_on() {
         build(&recipe, Some(&path("run"))).unwrap().trainer.run().unwrap();
         let student = Student::open(&path("run"), Which::Live, &Device::flex()).unwrap();
         student.write_folder(&path("model")).unwrap();
-        let setup = engine::Setup {
-            precision: nn::Precision::Stored,
-            residency: engine::Residency::Kept,
-            device: Device::flex(),
-            loras: Vec::new(),
-            second_loras: Vec::new(),
-        };
-        engine::Pipeline::open(&path("model"), &setup).unwrap();
+        engine::Pipeline::open(&path("model"), &setup()).unwrap();
         let again = Model::open(&path("model"), &Device::flex()).unwrap();
         let store = student.store().unwrap();
         assert_eq!(again.store.iter().count(), store.iter().count(), "{name}");

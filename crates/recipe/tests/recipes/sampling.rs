@@ -10,16 +10,16 @@ use data::store::TEXT;
 use diffusion::{NoiseLevels, TimestepSampler, Tracks};
 use engine::{
     CaptionStyle, Decoding, EncoderSetup, FolderEncoder, Frames, Latents, ModelFolder, Pipeline,
-    Request, Residency, Setup, Silent, Sizing,
+    Request, Silent, Sizing, Solving,
 };
-use nn::{Plain, Precision};
+use nn::Plain;
 use recipe::{Model, Student, Which};
 use safetensors::tensor::{Dtype, TensorView};
 use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::{tensor, values};
 use train::{Batch, Draws, Field, Noised, STUDENT, Strategy, VideoLatents};
 
-use crate::building::{WAN, build, dataset, folder, read, small};
+use crate::building::{WAN, build, dataset, folder, read, setup, small};
 
 const PROMPT: &str = "a red fox";
 
@@ -51,7 +51,7 @@ fn request([frames, height, width]: [usize; 3], noise: Option<&Path>) -> Request
         count: 1,
         max_tokens: None,
         eta: None,
-        timesteps: None,
+        solving: Solving::Recorded,
         noise: noise.map(Path::to_owned),
         prompt_embeds: None,
         clean_caption: CaptionStyle::Plain,
@@ -62,14 +62,7 @@ fn request([frames, height, width]: [usize; 3], noise: Option<&Path>) -> Request
 
 /// Final latents, `[1, C, F, h, w]`.
 fn latents(model: &Path, request: &Request) -> Tensor<5> {
-    let setup = Setup {
-        precision: Precision::Stored,
-        residency: Residency::Kept,
-        device: Device::flex(),
-        loras: Vec::new(),
-        second_loras: Vec::new(),
-    };
-    let mut pipeline = Pipeline::open(model, &setup).unwrap();
+    let mut pipeline = Pipeline::open(model, &setup()).unwrap();
     match pipeline.run(request, &mut Silent, &mut Nothing).unwrap().latents {
         Latents::Picture(latents) => latents.unsqueeze_dim(2),
         Latents::Clip(latents) => latents,
@@ -120,7 +113,7 @@ fn networks_are_told_the_same_in_training_and_in_inference() {
         fs::write(&file, safetensors::serialize(views, None).unwrap()).unwrap();
         let path = folder(name);
         let asked = request([4 * f - 3, factor * h, factor * w], Some(&file));
-        let asked = Request { timesteps: Some(vec![400.0]), ..asked };
+        let asked = Request { solving: Solving::Renoise(vec![400.0]), ..asked };
         let (want, patch) = by_training(Path::new(&path), &noisy, 400.0);
         let got = values(&nn::patchify(latents(Path::new(&path), &asked), patch));
         let want = values(&want);
@@ -151,10 +144,15 @@ fn an_exported_student_is_sampled_as_it_was_trained() {
     assert!(found.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6), "{found:?}");
     let plain = request([5, 32, 48], None);
     let of = |request: &Request| values(&latents(&model, request));
-    let told = Request { timesteps: Some(found), guidance: Some(1.0), ..plain.clone() };
+    let told = Request { solving: Solving::Renoise(found), guidance: Some(1.0), ..plain.clone() };
     assert_eq!(of(&plain), of(&told));
     let guided = Request { guidance: Some(5.0), ..plain.clone() };
     assert_ne!(of(&plain), of(&guided), "guidance is still there for who asks");
-    let scheduled = Request { steps: Some(2), ..plain.clone() };
-    assert_ne!(of(&plain), of(&scheduled), "so is the scheduler");
+    let asked = Request { steps: Some(2), ..plain.clone() };
+    assert_ne!(of(&plain), of(&asked), "so is the scheduler");
+    let scheduler = Request { solving: Solving::Scheduler, ..asked.clone() };
+    assert_eq!(of(&asked), of(&scheduler));
+    let scheduler = Request { solving: Solving::Scheduler, ..plain.clone() };
+    let steps = Request { steps: Some(50), ..plain.clone() };
+    assert_eq!(of(&scheduler), of(&steps), "who asks for the scheduler gets its own steps");
 }

@@ -1,6 +1,7 @@
 //! Where checkpoints lie, and which of them can be used.
 
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
@@ -103,6 +104,8 @@ pub(super) fn lock(folder: &Path) -> Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::Busy { path: folder.to_owned() }),
+        // Some shared file systems have no locks; a run there is as safe as it was without.
+        Err(TryLockError::Error(err)) if err.kind() == ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(err)) => Err(fault(err)),
     }
 }

@@ -5,7 +5,6 @@ use nn::{Attention, Plain, Qkv, Reach, Site};
 use testkit::numbers::{bits, values};
 use train::{
     Draws, Feed, MuonConfig, OptimizerConfig, Outcome, Pass, Recompute, STUDENT, SgdConfig,
-    updates_within,
 };
 
 use crate::run::{Fault, Numbers, Setup, error_of, fingerprint, inputs};
@@ -140,9 +139,6 @@ fn a_schedule_counts_the_updates_of_its_own_role() {
         all.filter(|own| own.role == role).map(|own| own.rate).collect()
     };
     assert_eq!(rates("critic"), rates(STUDENT)[..2]);
-    let pair =
-        |iteration: u64| if iteration.is_multiple_of(5) { vec!["a", "b"] } else { vec!["b"] };
-    assert_eq!((updates_within(pair, "a", 23), updates_within(pair, "b", 23)), (4, 23));
 }
 
 #[test]

@@ -143,6 +143,9 @@ impl DuetConfig {
         if let Some((key, size)) = sizes.into_iter().find(|(_, size)| *size > LARGEST) {
             return refuse(key, &size, &format!("{LARGEST} at the most"));
         }
+        if self.width() > LARGEST {
+            return refuse("heads x head_width", &self.width(), &format!("{LARGEST} at the most"));
+        }
         if !self.head_width.is_multiple_of(2) || self.head_width < 6 {
             return refuse("head_width", &self.head_width, "an even number from 6 on");
         }
