@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use comm::{Group, on_ranks};
-use nn::{Backward, Dit, Inputs, Plain, Prediction, Store, Weights};
+use nn::{Backward, Inputs, Network, OneDevice, Parameters, Prediction, Schedule, Store};
 
 use crate::numbers::{bits, tensor, values};
 
@@ -30,38 +30,49 @@ pub fn all(_: &str) -> bool {
 }
 
 /// A loss in which every element counts differently.
-pub fn loss(prediction: &Prediction) -> Tensor<1> {
+///
+/// # Errors
+/// None: it has the type that a schedule asks for.
+pub fn loss(prediction: &Prediction) -> nn::Result<Tensor<1>> {
     let target: Tensor<3> = tensor("target", prediction.video.dims());
     let error = prediction.video.clone() - target;
-    kernels::sum(error.clone() * error)
+    Ok(kernels::sum(error.clone() * error))
 }
 
-impl<M: Dit> Question<M> {
-    /// The answer of one device.
+impl<M: Network> Question<M> {
+    /// What a schedule answers.
     ///
     /// # Errors
-    /// Whatever the model reports.
-    pub fn alone(&self) -> nn::Result<Answer> {
-        let Question { model, store, inputs } = self;
-        let prediction = nn::forward(model, &Weights::new(store), inputs, &mut Plain)?;
-        let backward = nn::backward(model, store, &all, inputs, (&mut Plain, &loss))?;
-        Ok(Answer { prediction, backward })
+    /// Whatever the model or the schedule reports.
+    pub fn ask(&self, schedule: &dyn Schedule) -> nn::Result<Answer> {
+        let prediction = schedule.predict(&self.model, &self.store, &self.inputs)?;
+        Ok(Answer { prediction, backward: self.slope(schedule)? })
+    }
+
+    /// Loss and gradients of every parameter.
+    ///
+    /// # Errors
+    /// Whatever the model or the schedule reports.
+    pub fn slope(&self, schedule: &dyn Schedule) -> nn::Result<Backward> {
+        let parameters = Parameters { provider: &self.store, trainable: &all };
+        schedule.backward(&self.model, parameters, &self.inputs, &mut loss)
     }
 }
 
-/// Checks that on every one of `ranks` ranks `run` gives the answer of one device: prediction and
-/// gradients of tokens to the bit, loss and gradients of parameters within `tolerance`.
+/// Checks that on every one of `ranks` ranks the schedule that `layout` makes gives the answer of one
+/// device: prediction and gradients of tokens to the bit, loss and gradients of parameters within
+/// `tolerance`.
 ///
 /// # Panics
 /// Panics with what differs.
 #[track_caller]
-pub fn check<M: Dit + Sync>(
+pub fn check<M: Network>(
     question: &Question<M>,
     ranks: usize,
     tolerance: f64,
-    run: impl Fn(&Question<M>, &Group) -> Answer + Sync,
+    layout: impl Fn(&Group) -> Box<dyn Schedule> + Sync,
 ) {
-    if let Err(difference) = compare(question, ranks, tolerance, run) {
+    if let Err(difference) = compare(question, ranks, tolerance, layout) {
         panic!("{difference}");
     }
 }
@@ -70,14 +81,16 @@ pub fn check<M: Dit + Sync>(
 ///
 /// # Errors
 /// What differs from one device, and on which rank.
-pub fn compare<M: Dit + Sync>(
+pub fn compare<M: Network>(
     question: &Question<M>,
     ranks: usize,
     tolerance: f64,
-    run: impl Fn(&Question<M>, &Group) -> Answer + Sync,
+    layout: impl Fn(&Group) -> Box<dyn Schedule> + Sync,
 ) -> Result<(), String> {
-    let want = question.alone().expect("one device can run the model");
-    let answers = on_ranks(ranks, |group| run(question, &group));
+    let want = question.ask(&OneDevice::default()).expect("one device can run the model");
+    let answers = on_ranks(ranks, |group| {
+        question.ask(&*layout(&group)).expect("the layout can run the model")
+    });
     for (rank, got) in answers.iter().enumerate() {
         want.differs_from(got, tolerance)
             .map_err(|what| format!("rank {rank} of {ranks}: {what}"))?;

@@ -6,7 +6,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use kernels::{Activation, Modulation, gated_residual};
 use nn::{
-    Attention, Bag, Context, Dit, Inputs, LayerNorm, Levels, Linear, Modality, Parameter,
+    Attention, Bag, Context, Dit, Entry, Inputs, LayerNorm, Levels, Linear, Modality, Packed,
     Prediction, Qkv, Reach, Result, Site, Store, Weights,
 };
 
@@ -236,22 +236,33 @@ fn thirds(x: Tensor<3>) -> [Tensor<3>; 3] {
 }
 
 impl Bag for Shared {
-    fn tensors(&self) -> Vec<Parameter> {
-        [&self.modulation, &self.text].map(|x| Parameter::new(x.clone())).to_vec()
+    fn pack(self) -> Packed {
+        Packed::of([
+            ("modulation", Entry::tensor(self.modulation)),
+            ("text", Entry::tensor(self.text)),
+            ("text_mask", Entry::optional(self.text_mask.map(Entry::constant))),
+            ("index", Entry::optional(self.index.map(Entry::integers))),
+        ])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Shared {
-        let [modulation, text] = &tensors[..] else { panic!("two tensors") };
-        Shared { modulation: modulation.tensor(), text: text.tensor(), ..self.clone() }
+    fn unpack(mut packed: Packed) -> Result<Shared> {
+        let shared = Shared {
+            modulation: packed.tensor("modulation")?,
+            text: packed.tensor("text")?,
+            text_mask: packed.optional("text_mask", Packed::constant)?,
+            index: packed.optional("index", Packed::integers)?,
+        };
+        packed.finish().map(|()| shared)
     }
 }
 
 impl Bag for Stream {
-    fn tensors(&self) -> Vec<Parameter> {
-        vec![Parameter::new(self.0.clone())]
+    fn pack(self) -> Packed {
+        Packed::of([("tokens", Entry::tensor(self.0))])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Stream {
-        Stream(tensors[0].tensor())
+    fn unpack(mut packed: Packed) -> Result<Stream> {
+        let stream = Stream(packed.tensor("tokens")?);
+        packed.finish().map(|()| stream)
     }
 }

@@ -5,7 +5,7 @@
 use burn::Tensor;
 use burn::tensor::{DType, Device, Distribution};
 use kernels::{Activation, AttentionInputs, Modulation};
-use train::Recompute;
+use nn::Recompute;
 
 use crate::{networks, training};
 

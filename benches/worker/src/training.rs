@@ -7,11 +7,11 @@ use burn::tensor::{DType, Device};
 use diffusion::{Process, TimestepSampler, Tracks};
 use methods::{Finetune, FinetuneConfig};
 use models::dit::wan::{Wan, WanConfig};
-use nn::{Context, Dit, Plain};
+use nn::{Context, Dit, OneDevice, Recompute};
 use strategies::{Flexible, Geometry, StrategyConfig, TextToVideoConfig};
 use train::{
-    AdamWConfig, Batch, Cursor, Feed, Field, Learns, LoopConfig, OptimizerConfig, Parts, Recompute,
-    STUDENT, Schedule, Trained, Trainer, Training, VideoLatents,
+    AdamWConfig, Batch, Cursor, Feed, Field, Learns, LoopConfig, OptimizerConfig, Parts, STUDENT,
+    Schedule, Trained, Trainer, Training, VideoLatents,
 };
 
 use crate::networks::{normal, parameters};
@@ -59,7 +59,7 @@ fn trainer(layers: usize, recompute: Recompute) -> train::Result<Trainer> {
         learns: Learns::All,
         optimizer: OptimizerConfig::AdamW(AdamWConfig::default()),
         schedule: Schedule::constant(1e-5)?,
-        recompute,
+        layout: Arc::new(OneDevice { recompute }),
     };
     let geometry = Geometry::indices(network.config.patch);
     let student = Trained::new(STUDENT, Arc::new(network), store, training)?;
@@ -77,7 +77,6 @@ fn trainer(layers: usize, recompute: Recompute) -> train::Result<Trainer> {
     let parts = Parts {
         method: Box::new(method),
         feed: Box::new(Same(Batch { samples: 1, fields })),
-        attention: Box::new(Plain),
         callbacks: Vec::new(),
         checkpoints: None,
     };

@@ -171,7 +171,7 @@ impl Method for Idle {
         "idle"
     }
 
-    fn accumulate(&mut self, _: &Batch, _: &mut Pass<'_>) -> train::Result<Report> {
+    fn accumulate(&mut self, _: &Batch, _: &Pass) -> train::Result<Report> {
         Ok(Report::default())
     }
 

@@ -78,7 +78,7 @@ impl Method for Finetune {
         "finetune"
     }
 
-    fn accumulate(&mut self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Report> {
+    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report> {
         let mut inputs = self.strategy.prepare(&self.process, batch, &pass.draws)?;
         inputs.form = self.config.form;
         self.config.weight.apply(&mut inputs);
@@ -107,10 +107,10 @@ pub(crate) fn learn(
     role: &mut Trained,
     strategy: &dyn Strategy,
     inputs: &ModelInputs,
-    pass: &mut Pass<'_>,
+    pass: &Pass,
 ) -> Result<Report> {
     let mut noted = Noted::default();
-    let total = role.accumulate(&inputs.seen.inputs, pass, &mut |prediction, _| {
+    let total = role.accumulate(&inputs.seen.inputs, pass, &mut |prediction| {
         let losses = strategy.loss(prediction, inputs);
         noted = Noted::new(&losses);
         Ok(losses.total())

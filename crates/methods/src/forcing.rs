@@ -115,7 +115,7 @@ impl Method for DiffusionForcing {
         "diffusion_forcing"
     }
 
-    fn accumulate(&mut self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Report> {
+    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report> {
         let scene = self.strategy.scene(batch, &pass.draws)?;
         let mut levels = self.strategy.levels(&scene, &pass.draws)?;
         levels.video = self.levels(&scene, &pass.draws);

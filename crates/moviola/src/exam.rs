@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use data::world::{Options, Scene, Tone, World};
 use diffusion::Guidance;
 use engine::{Progress, SceneSampler};
-use nn::Plain;
+use nn::{OneDevice, Schedule};
 use recipe::{Answer, Exam, Model, Score, ShapesConfig, Task};
 use serde_json::json;
 
@@ -129,7 +129,7 @@ pub(crate) fn sit(
         }
     };
     let answers = exam.sit(&sampler, &device, progress, &mut |inputs| {
-        Ok(model.network.predict(&model.store, inputs, &mut Plain)?)
+        Ok(OneDevice::default().predict(&*model.network, &model.store, inputs)?)
     })?;
     Ok(answers)
 }

@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use burn::tensor::{Gradients, Tensor};
 
 use crate::attention::Attention;
-use crate::error::Result;
-use crate::fold::{Bag, Dit};
+use crate::error::{Error, Result};
 use crate::inputs::{Inputs, Prediction};
 use crate::layers::Linear;
-use crate::store::Parameter;
+use crate::network::{Network, forward, link};
+use crate::packed::Packed;
+use crate::schedule::Recompute;
 use crate::weights::{Bias, Provider, Weights};
 
 /// Named gradients, and that of the tokens.
@@ -29,11 +30,27 @@ pub struct Backward {
     pub tokens: Option<Tensor<3>>,
 }
 
-/// A scalar `[1]` of a prediction, inside its graph.
-pub type Loss<'a> = &'a dyn Fn(&Prediction) -> Tensor<1>;
+/// A scalar `[1]` of a prediction, inside its graph. What fails in another crate travels as
+/// [`Error::Outside`](crate::Error::Outside).
+pub type Loss<'a> = &'a mut dyn FnMut(&Prediction) -> Result<Tensor<1>>;
 
 /// Which parameters want their gradients.
 pub type Trainable<'a> = &'a dyn Fn(&str) -> bool;
+
+/// What a backward pass is about.
+#[derive(Clone, Copy)]
+pub struct Parameters<'a> {
+    /// Where parameters come from.
+    pub provider: &'a dyn Provider,
+    /// Those that want their gradients.
+    pub trainable: Trainable<'a>,
+}
+
+impl<'a> Parameters<'a> {
+    fn recording(&self) -> Recording<'a> {
+        Recording::new(self.provider, self.trainable)
+    }
+}
 
 impl Backward {
     /// Adds gradients by name: a parameter may serve several parts of a model.
@@ -92,45 +109,50 @@ impl Provider for Recording<'_> {
     }
 }
 
-/// The loss and its gradients. `loss` maps the prediction, inside a graph, to a scalar `[1]`.
+/// The loss and its gradients, all of it on this device. `loss` maps the prediction, inside a graph, to
+/// a scalar `[1]`.
+///
+/// Whatever `recompute` says, the bits are the same; with [`Recompute::Never`] the whole model is one
+/// graph, which is what block-wise backward is compared with.
 ///
 /// # Errors
-/// Whatever a part of the model reports.
-pub fn backward<M: Dit>(
-    model: &M,
-    provider: &dyn Provider,
-    trainable: &dyn Fn(&str) -> bool,
+/// Whatever a part of the model or the loss reports.
+pub fn backward(
+    network: &dyn Network,
+    parameters: Parameters<'_>,
     inputs: &Inputs,
-    (attention, loss): (&mut dyn Attention, Loss<'_>),
+    attention: &mut dyn Attention,
+    loss: Loss<'_>,
+    recompute: Recompute,
 ) -> Result<Backward> {
-    backward_keeping(model, (provider, trainable), inputs, (attention, loss), 0)
+    match recompute {
+        Recompute::Never => whole(network, parameters, inputs, attention, loss),
+        Recompute::PerBlock => block_wise(network, parameters, inputs, (attention, loss), 0),
+        Recompute::Keep(kept) => block_wise(network, parameters, inputs, (attention, loss), kept),
+    }
 }
 
-/// [`backward`] that keeps the graphs of the last `kept` blocks from the forward pass instead of
-/// running those blocks again: more memory, less work, the same bits.
-///
-/// # Errors
-/// Whatever a part of the model reports.
-pub fn backward_keeping<M: Dit>(
-    model: &M,
-    (provider, trainable): (&dyn Provider, Trainable<'_>),
+/// Block by block; the last `kept` blocks keep their graphs from the forward pass instead of running
+/// again.
+fn block_wise(
+    network: &dyn Network,
+    parameters: Parameters<'_>,
     inputs: &Inputs,
     (attention, loss): (&mut dyn Attention, Loss<'_>),
     kept: usize,
 ) -> Result<Backward> {
-    let plain = Weights::new(provider);
-    let recording = || Recording::new(provider, trainable);
-    let shared = model.shared(&plain, inputs)?;
-    let mut streams = vec![model.embed(&plain, inputs, &shared)?];
+    let (depth, plain) = (network.depth(), Weights::new(parameters.provider));
+    let shared = network.shared(&plain, inputs)?;
+    let mut streams = vec![network.embed(&plain, inputs, &shared)?];
     let mut graphs = Vec::new();
-    for index in 0..model.depth() {
-        if index + kept < model.depth() {
-            let stream = copy(&streams[index]);
-            streams.push(model.block(index, &plain, stream, &shared, attention)?);
+    for index in 0..depth {
+        if index + kept < depth {
+            let stream = streams[index].clone();
+            streams.push(network.block(index, &plain, stream, &shared, attention)?);
         } else {
-            let (stream, record) = (Leaves::of(&streams[index]), recording());
-            let graph = Graph::of(model, index, (record, stream, Leaves::of(&shared)), attention)?;
-            streams.push(detached(&graph.out));
+            let leaves = (parameters.recording(), &streams[index], &shared);
+            let graph = Graph::of(network, index, leaves, attention)?;
+            streams.push(graph.out.clone().map(Tensor::inner));
             graphs.push(graph);
         }
     }
@@ -138,64 +160,78 @@ pub fn backward_keeping<M: Dit>(
     let mut result = Backward::default();
 
     // The head: from the last stream to the loss.
-    let record = recording();
-    let (stream, common) = (Leaves::of(&streams[model.depth()]), Leaves::of(&shared));
-    let prediction = model.head(&Weights::new(&record), copy(&stream.bag), &common.bag)?;
-    let value = loss(&prediction);
+    let record = parameters.recording();
+    let (stream, common) = (Leaves::of(&streams[depth]), Leaves::of(&shared));
+    let prediction = network.head(&Weights::new(&record), stream.packed.clone(), &common.packed)?;
+    let value = loss(&prediction)?;
     result.loss = Some(value.clone().inner());
     let graph = value.backward();
     result.add(record.gradients(&graph));
     let mut pulled = stream.gradients(&graph);
     let mut total = common.gradients(&graph);
 
-    for index in (0..model.depth()).rev() {
+    for index in (0..depth).rev() {
         let block = match graphs.pop() {
             Some(graph) => graph,
             None => {
                 // Blocks are run again to save memory: what the last one freed must not count as
                 // used, and would, because gradients in between keep it from being reused whole.
                 kernels::give_freed_pages_back();
-                let leaves = (recording(), Leaves::of(&streams[index]), Leaves::of(&shared));
-                Graph::of(model, index, leaves, attention)?
+                let leaves = (parameters.recording(), &streams[index], &shared);
+                Graph::of(network, index, leaves, attention)?
             }
         };
-        let graph = pull(&block.out, pulled).backward();
+        let graph = pull(&block.out, pulled).ok_or_else(no_stream)?.backward();
         result.add(block.record.gradients(&graph));
         pulled = block.stream.gradients(&graph);
         total = add(block.common.gradients(&graph), total);
         streams.truncate(index + 1);
     }
-
-    // What is left: one graph from tokens and conditions to the first stream and to `Shared`.
-    let record = recording();
-    let weights = Weights::new(&record);
-    let mut inputs = inputs.clone();
-    inputs.video.tokens = Tensor::from_inner(inputs.video.tokens).require_grad();
-    let shared = model.shared(&weights, &inputs)?;
-    let stream = model.embed(&weights, &inputs, &crate::fold::link(&shared))?;
-    let linked = crate::fold::link(&shared);
-    let graph = (pull(&stream, pulled) + pull(&linked, total)).backward();
-    result.add(record.gradients(&graph));
-    result.tokens = inputs.video.tokens.grad(&graph);
+    result.enter(network, parameters, inputs, [pulled, total])?;
     Ok(result)
 }
 
-/// The whole model as one graph: what block-wise backward is compared with.
-///
-/// # Errors
-/// Whatever a part of the model reports.
-pub fn backward_whole<M: Dit>(
-    model: &M,
-    provider: &dyn Provider,
-    trainable: &dyn Fn(&str) -> bool,
+impl Backward {
+    /// What is left after the blocks: one graph from tokens and conditions to the first stream and to
+    /// `Shared`, whose gradients are given.
+    fn enter(
+        &mut self,
+        network: &dyn Network,
+        parameters: Parameters<'_>,
+        inputs: &Inputs,
+        [of_stream, of_shared]: [Vec<Tensor<1>>; 2],
+    ) -> Result<()> {
+        let record = parameters.recording();
+        let weights = Weights::new(&record);
+        let mut inputs = inputs.clone();
+        inputs.video.tokens = Tensor::from_inner(inputs.video.tokens).require_grad();
+        let shared = network.shared(&weights, &inputs)?;
+        let stream = network.embed(&weights, &inputs, &link(&shared))?;
+        let linked = link(&shared);
+        let stream = pull(&stream, of_stream).ok_or_else(no_stream)?;
+        let graph = match pull(&linked, of_shared) {
+            Some(shared) => (stream + shared).backward(),
+            None => stream.backward(),
+        };
+        self.add(record.gradients(&graph));
+        self.tokens = inputs.video.tokens.grad(&graph);
+        Ok(())
+    }
+}
+
+/// The whole model as one graph.
+fn whole(
+    network: &dyn Network,
+    parameters: Parameters<'_>,
     inputs: &Inputs,
-    (attention, loss): (&mut dyn Attention, Loss<'_>),
+    attention: &mut dyn Attention,
+    loss: Loss<'_>,
 ) -> Result<Backward> {
-    let record = Recording::new(provider, trainable);
+    let record = parameters.recording();
     let mut inputs = inputs.clone();
     inputs.video.tokens = Tensor::from_inner(inputs.video.tokens).require_grad();
-    let prediction = crate::fold::forward(model, &Weights::new(&record), &inputs, attention)?;
-    let value = loss(&prediction);
+    let prediction = forward(network, &Weights::new(&record), &inputs, attention)?;
+    let value = loss(&prediction)?;
     let graph = value.clone().backward();
     Ok(Backward {
         loss: Some(value.inner()),
@@ -204,56 +240,44 @@ pub fn backward_whole<M: Dit>(
     })
 }
 
-fn copy<B: Bag>(bag: &B) -> B {
-    bag.with_tensors(bag.tensors())
-}
-
-/// The values of a bag outside their graph.
-fn detached<B: Bag>(bag: &B) -> B {
-    let tensors = bag.tensors().into_iter();
-    let plain = tensors.map(|tensor| Parameter { values: tensor.values.inner(), ..tensor });
-    bag.with_tensors(plain.collect())
-}
-
 /// One block as a graph of its own, from its leaves to its stream.
-struct Graph<'a, M: Dit> {
+struct Graph<'a> {
     record: Recording<'a>,
-    stream: Leaves<M::Stream>,
-    common: Leaves<M::Shared>,
-    out: M::Stream,
+    stream: Leaves,
+    common: Leaves,
+    out: Packed,
 }
 
-impl<'a, M: Dit> Graph<'a, M> {
+impl<'a> Graph<'a> {
     fn of(
-        model: &M,
+        network: &dyn Network,
         index: usize,
-        (record, stream, common): (Recording<'a>, Leaves<M::Stream>, Leaves<M::Shared>),
+        (record, stream, shared): (Recording<'a>, &Packed, &Packed),
         attention: &mut dyn Attention,
-    ) -> Result<Graph<'a, M>> {
+    ) -> Result<Graph<'a>> {
+        let (stream, common) = (Leaves::of(stream), Leaves::of(shared));
         let weights = Weights::new(&record);
-        let out = model.block(index, &weights, copy(&stream.bag), &common.bag, attention)?;
+        let out =
+            network.block(index, &weights, stream.packed.clone(), &common.packed, attention)?;
         Ok(Graph { record, stream, common, out })
     }
 }
 
 /// A bag whose tensors are leaves of a new graph that want their gradients.
-struct Leaves<B> {
-    bag: B,
+struct Leaves {
+    packed: Packed,
     leaves: Vec<Tensor<1>>,
 }
 
-impl<B: Bag> Leaves<B> {
-    fn of(bag: &B) -> Leaves<B> {
-        let tensors = bag.tensors();
-        let leaves: Vec<Tensor<1>> = tensors
-            .iter()
-            .map(|tensor| Tensor::from_inner(tensor.values.clone()).require_grad())
-            .collect();
-        let shaped = tensors.into_iter().zip(&leaves);
-        let shaped = shaped
-            .map(|(tensor, leaf)| Parameter { values: leaf.clone(), shape: tensor.shape })
-            .collect();
-        Leaves { bag: bag.with_tensors(shaped), leaves }
+impl Leaves {
+    fn of(packed: &Packed) -> Leaves {
+        let mut leaves = Vec::new();
+        let packed = packed.clone().map(|values| {
+            let leaf = Tensor::from_inner(values).require_grad();
+            leaves.push(leaf.clone());
+            leaf
+        });
+        Leaves { packed, leaves }
     }
 
     /// The gradient of every leaf; one that played no part has a gradient of zero.
@@ -265,14 +289,18 @@ impl<B: Bag> Leaves<B> {
     }
 }
 
-/// A scalar whose gradient with respect to the bag's tensors is `gradients`.
-fn pull<B: Bag>(bag: &B, gradients: Vec<Tensor<1>>) -> Tensor<1> {
-    let products = bag
-        .tensors()
-        .into_iter()
+/// A scalar whose gradient with respect to the bag's tensors is `gradients`, if it holds any.
+fn pull(packed: &Packed, gradients: Vec<Tensor<1>>) -> Option<Tensor<1>> {
+    let products = packed
+        .differentiable()
         .zip(gradients)
-        .map(|(tensor, gradient)| kernels::sum(tensor.values * Tensor::from_inner(gradient)));
-    products.reduce(|sum, product| sum + product).expect("a bag holds at least one tensor")
+        .map(|(values, gradient)| kernels::sum(values.clone() * Tensor::from_inner(gradient)));
+    products.reduce(|sum, product| sum + product)
+}
+
+fn no_stream() -> Error {
+    let fault = "is missing: a stream holds at least one tensor with a gradient".to_owned();
+    Error::Packed { name: "stream".to_owned(), fault }
 }
 
 fn add(left: Vec<Tensor<1>>, right: Vec<Tensor<1>>) -> Vec<Tensor<1>> {

@@ -119,9 +119,24 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// A layout could not exchange tensors.
-    #[error("{0}")]
-    Exchange(String),
+    /// What flows between blocks is not what the network takes.
+    #[error("entry `{name}` of what flows between blocks {fault}")]
+    Packed {
+        /// The entry.
+        name: String,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// A loss or a layout failed for a reason of its own crate.
+    #[error(transparent)]
+    Outside(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// An error of another crate, to be taken out again unchanged.
+    pub fn outside(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+        Error::Outside(Box::new(error))
+    }
 }
 
 fn nearest(near: &Option<String>) -> String {

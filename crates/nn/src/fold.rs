@@ -1,27 +1,14 @@
 //! The third seam: a diffusion transformer as a fold over blocks.
 //!
 //! `shared(inputs) -> embed -> block(0..depth) -> head`. Pipeline stages, recompute, offload and
-//! step caches act between blocks, so none of them is visible inside a model.
-
-use std::ops::Range;
+//! step caches act between blocks, so none of them is visible inside a model. A family writes a [`Dit`];
+//! whoever runs one sees a [`Network`](crate::Network).
 
 use crate::attention::Attention;
 use crate::error::Result;
 use crate::inputs::{Inputs, Prediction};
-use crate::store::Parameter;
+use crate::packed::Bag;
 use crate::weights::Weights;
-
-/// Values that a schedule can send, save, detach and sum: a bag of tensors in a fixed order.
-pub trait Bag: Sized {
-    /// The tensors.
-    fn tensors(&self) -> Vec<Parameter>;
-
-    /// The same bag around other tensors of the same shapes; what is not a float stays.
-    ///
-    /// # Panics
-    /// Panics if the number or the ranks of the tensors differ.
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Self;
-}
 
 /// A diffusion transformer, written once, for one device. It holds no parameters: every step asks
 /// `weights` for the layers it runs.
@@ -80,61 +67,4 @@ pub trait Dit {
         stream: Self::Stream,
         shared: &Self::Shared,
     ) -> Result<Prediction>;
-}
-
-/// The whole model on this device.
-///
-/// # Errors
-/// Whatever a part of it reports.
-pub fn forward<M: Dit>(
-    model: &M,
-    weights: &Weights<'_>,
-    inputs: &Inputs,
-    attention: &mut dyn Attention,
-) -> Result<Prediction> {
-    let shared = model.shared(weights, inputs)?;
-    let stream = model.embed(weights, inputs, &link(&shared))?;
-    let shared = link(&shared);
-    let (stream, shared) =
-        run_blocks(model, weights, 0..model.depth(), (stream, shared), attention)?;
-    model.head(weights, stream, &link(&shared))
-}
-
-/// One contiguous run of blocks: the unit a pipeline stage owns.
-///
-/// # Errors
-/// Whatever a block reports.
-pub fn run_blocks<M: Dit>(
-    model: &M,
-    weights: &Weights<'_>,
-    blocks: Range<usize>,
-    (mut stream, mut shared): (M::Stream, M::Shared),
-    attention: &mut dyn Attention,
-) -> Result<(M::Stream, M::Shared)> {
-    for index in blocks {
-        stream = model.block(index, weights, stream, &link(&shared), attention)?;
-        shared = link(&shared);
-    }
-    Ok((stream, shared))
-}
-
-/// The same values as a new node of their graph, if they are in one.
-///
-/// Each block sees a node of its own, and hands the next block another. What a block owes to `Shared`
-/// is thus added up before it meets what all later blocks owe, which is how block-wise backward adds:
-/// the two agree to the bit.
-pub(crate) fn link<B: Bag>(shared: &B) -> B {
-    let tensors = shared.tensors();
-    if !tensors.iter().any(|tensor| tensor.values.device().is_autodiff()) {
-        return shared.with_tensors(tensors);
-    }
-    let linked = tensors.into_iter().map(|tensor| Parameter {
-        values: if tensor.values.device().is_autodiff() {
-            tensor.values * 1.0
-        } else {
-            tensor.values
-        },
-        shape: tensor.shape,
-    });
-    shared.with_tensors(linked.collect())
 }

@@ -2,7 +2,8 @@
 //!
 //! A model is written once, for one device. Everything else enters by three seams:
 //! [`Weights`] (how parameters come to be), [`Attention`] (how tokens mix) and the block fold of
-//! [`Dit`] (who runs which block, and when).
+//! [`Dit`] (who runs which block, and when). Whoever runs a model sees a [`Network`] and is a
+//! [`Schedule`].
 
 mod attention;
 mod backward;
@@ -12,20 +13,24 @@ mod fold;
 mod inputs;
 mod layers;
 mod lora;
+mod network;
+mod packed;
 mod patch;
+mod schedule;
 mod store;
 mod weights;
 
 pub use attention::{Attention, Plain, Qkv, Reach, Site};
-pub use backward::{
-    Backward, Loss, Recording, Trainable, backward, backward_keeping, backward_whole,
-};
+pub use backward::{Backward, Loss, Parameters, Recording, Trainable, backward};
 pub use embedding::{grid_positions, position_embedding, rope_angles, timestep_embedding};
 pub use error::{Error, Result, most_similar};
-pub use fold::{Bag, Dit, forward, run_blocks};
+pub use fold::Dit;
 pub use inputs::{Context, Frame, Inputs, Levels, Modality, Prediction};
 pub use layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, Project, RmsNorm};
 pub use lora::{Adapted, Adapters, Change, LowRank, Merge, Patch};
+pub use network::{Network, forward, run_blocks};
+pub use packed::{Bag, Entry, EntryData, Kind, Packed};
 pub use patch::{patchify, unpatchify};
+pub use schedule::{OneDevice, Recompute, Schedule};
 pub use store::{Parameter, Precision, Store};
 pub use weights::{Bias, Provider, Weights};

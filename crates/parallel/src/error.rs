@@ -17,7 +17,10 @@ pub enum Error {
     /// The ranks could not exchange something.
     #[error(transparent)]
     Exchange(#[from] comm::Error),
-    /// The model could not run on this rank.
-    #[error(transparent)]
-    Model(#[from] nn::Error),
+}
+
+impl From<Error> for nn::Error {
+    fn from(error: Error) -> nn::Error {
+        nn::Error::outside(error)
+    }
 }

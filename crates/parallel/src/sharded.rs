@@ -1,73 +1,84 @@
-//! A whole forward or backward pass over tokens that are spread over a group.
+//! Tokens spread over a group, as a schedule.
 //!
-//! Callers give whole inputs and get whole answers on every rank; only the model in between sees a
+//! Callers give whole inputs and get whole answers on every rank; only the network in between sees a
 //! shard.
-
-use std::cell::RefCell;
 
 use burn::tensor::Tensor;
 use comm::Group;
-use nn::{Attention, Backward, Dit, Inputs, Loss, Prediction, Provider, Weights};
+use nn::{
+    Attention, Backward, Inputs, Loss, Network, Parameters, Plain, Prediction, Provider, Recompute,
+    Schedule, Weights,
+};
 
 use crate::error::Result;
 use crate::shard::{shard, share};
+use crate::ulysses::Ulysses;
 
-/// The same model, its tokens spread over `group`. `attention` must reach over that group.
+/// The same network, its tokens spread over a group.
 ///
-/// # Errors
-/// The model cannot run, or the ranks cannot exchange.
-pub fn forward_sharded<M: Dit>(
-    model: &M,
-    weights: &Weights<'_>,
-    inputs: &Inputs,
-    attention: &mut dyn Attention,
-    group: &Group,
-) -> Result<Prediction> {
-    let prediction = nn::forward(model, weights, &shard(inputs, group)?, attention)?;
-    whole(&prediction, inputs, group)
-}
-
-/// Loss and gradients of the same model, its tokens spread over `group`.
-///
-/// `loss` sees the whole prediction on every rank and must compute the same there. Gradients of
+/// Losses see the whole prediction on every rank and must compute the same there. Gradients of
 /// parameters are added up in rank order, so all ranks hold the same bits; those of tokens are whole.
 ///
-/// # Errors
-/// The model cannot run, or the ranks cannot exchange.
-///
-/// # Panics
-/// Panics if an exchange fails inside a backward step; that ends the other ranks too.
-pub fn backward_sharded<M: Dit>(
-    model: &M,
-    provider: &dyn Provider,
-    trainable: &dyn Fn(&str) -> bool,
-    inputs: &Inputs,
-    (attention, loss): (&mut dyn Attention, Loss<'_>),
-    group: &Group,
-) -> Result<Backward> {
-    let own = shard(inputs, group)?;
-    let failure = RefCell::new(None);
-    let whole_loss = |prediction: &Prediction| match whole(prediction, inputs, group) {
-        Ok(prediction) => loss(&prediction),
-        Err(error) => {
-            // The group is broken now, so nothing after this is exchanged or believed.
-            failure.replace(Some(error));
-            kernels::sum(prediction.video.clone())
-        }
-    };
-    let result = nn::backward(model, provider, trainable, &own, (attention, &whole_loss));
-    if let Some(error) = failure.take() {
-        return Err(error);
+/// An exchange that fails inside a backward step, which has no way to return an error, panics; that ends
+/// the other ranks too.
+#[derive(Clone, Debug)]
+pub struct Sharded<A = Ulysses<Plain>> {
+    /// Who shares the tokens.
+    pub group: Group,
+    /// How tokens mix over that group; every pass has a clone of it.
+    pub attention: A,
+    /// What is kept for the backward pass.
+    pub recompute: Recompute,
+}
+
+impl Sharded {
+    /// Tokens spread over `group` by Ulysses.
+    pub fn ulysses(group: Group) -> Sharded {
+        let attention = Ulysses { group: group.clone(), inner: Plain };
+        Sharded { group, attention, recompute: Recompute::default() }
     }
-    let mut result = result?;
-    for (name, gradient) in &mut result.parameters {
+}
+
+impl<A: Attention + Clone + Send + Sync> Schedule for Sharded<A> {
+    fn predict(
+        &self,
+        network: &dyn Network,
+        provider: &dyn Provider,
+        inputs: &Inputs,
+    ) -> nn::Result<Prediction> {
+        let own = shard(inputs, &self.group)?;
+        let weights = Weights::new(provider);
+        let prediction = nn::forward(network, &weights, &own, &mut self.attention.clone())?;
+        Ok(whole(&prediction, inputs, &self.group)?)
+    }
+
+    fn backward(
+        &self,
+        network: &dyn Network,
+        parameters: Parameters<'_>,
+        inputs: &Inputs,
+        loss: Loss<'_>,
+    ) -> nn::Result<Backward> {
+        let Sharded { group, attention, recompute } = self;
+        let own = shard(inputs, group)?;
+        let mut of_whole = |prediction: &Prediction| loss(&whole(prediction, inputs, group)?);
+        let mut attention = attention.clone();
+        let found =
+            nn::backward(network, parameters, &own, &mut attention, &mut of_whole, *recompute)?;
+        Ok(add_up(found, group)?)
+    }
+}
+
+/// What the ranks found, added up for parameters and put together for tokens.
+fn add_up(mut own: Backward, group: &Group) -> Result<Backward> {
+    for (name, gradient) in &mut own.parameters {
         let group = group.named(format!("the gradient of `{name}`"));
         *gradient = group.all_reduce(gradient.clone())?;
     }
-    if let Some(tokens) = &mut result.tokens {
+    if let Some(tokens) = &mut own.tokens {
         *tokens = gather(&group.named("the gradient of the tokens"), tokens.clone())?;
     }
-    Ok(result)
+    Ok(own)
 }
 
 /// What all ranks predict together. `inputs` are whole too.

@@ -135,7 +135,7 @@ fn finish<T>(result: comm::Result<T>) -> T {
 }
 
 fn exchange(error: comm::Error) -> Error {
-    Error::Exchange(error.to_string())
+    Error::outside(crate::Error::from(error))
 }
 
 fn refuse(site: Site, reason: impl Into<String>) -> Error {

@@ -10,12 +10,12 @@ use data::world::{Colour, Rendered, Scene, World};
 use diffusion::{Process, TimestepSampler, Tracks};
 use engine::PromptSetup;
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
-use nn::{Context, Plain};
+use nn::{Context, OneDevice, Recompute};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
-    Averaged, Callback, Draws, Ema, Feed, Frozen, Learns, Method, Parts, Recompute, STUDENT,
-    Schedule, Strategy, Trained, Trainer, Training,
+    Averaged, Callback, Draws, Ema, Feed, Frozen, Learns, Method, Parts, STUDENT, Schedule,
+    Strategy, Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
@@ -118,8 +118,7 @@ impl Recipe {
             }
             None => None,
         };
-        let attention = Box::new(Plain);
-        let parts = Parts { method, feed: Box::new(feed), attention, callbacks, checkpoints };
+        let parts = Parts { method, feed: Box::new(feed), callbacks, checkpoints };
         let trainer = Trainer::new(self.run, parts)?;
         let flops_per_token = 4.0 * parameters as f64 + 2.0 * learning.min(parameters) as f64;
         let facts = Facts { family, parameters, learning, samples, flops_per_token };
@@ -179,8 +178,8 @@ impl Recipe {
             RecomputeConfig::PerBlock => Recompute::PerBlock,
             RecomputeConfig::Within { gibibytes } => self.recompute_within(&model, gibibytes)?,
         };
-        let training =
-            Training { learns, optimizer: config.optimizer.clone(), schedule, recompute };
+        let layout = Arc::new(OneDevice { recompute });
+        let training = Training { learns, optimizer: config.optimizer.clone(), schedule, layout };
         Ok(Trained::new(role, model.network, model.store, training)?)
     }
 
@@ -202,7 +201,8 @@ impl Recipe {
                 let missing = |role: &str| Error::Recipe(format!("dmd2 lacks models.{role}"));
                 let teacher = self.models.teacher.as_ref().ok_or_else(|| missing("teacher"))?;
                 let teacher = Model::open(&engine::locate(&teacher.from)?, device)?;
-                let teacher = Frozen::new(teacher.network, teacher.store)?;
+                let layout = Arc::new(OneDevice::default());
+                let teacher = Frozen::new(teacher.network, teacher.store, layout)?;
                 let critic = self.models.critic.as_ref().ok_or_else(|| missing("critic"))?;
                 let critic =
                     self.trained("critic", self.model("critic", critic, device)?, critic)?;

@@ -14,9 +14,9 @@ use models::dit::pixart::{Pixart, PixartConfig};
 use models::dit::wan::{Wan, WanConfig};
 use models::vae::kl::KlConfig;
 use models::vae::wan::WanVaeConfig;
+use nn::Network;
 use nn::{Context, Precision, Store};
 use strategies::Geometry;
-use train::Network;
 
 use crate::error::{Error, Result};
 use crate::schema::NewConfig;

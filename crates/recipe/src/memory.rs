@@ -1,7 +1,8 @@
 //! How much memory a run will need, stage by stage, counted before anything is loaded for good.
 
 use burn::tensor::Device;
-use train::{OptimizerConfig, Recompute};
+use nn::Recompute;
+use train::OptimizerConfig;
 
 use crate::error::{Error, Result};
 use crate::family::Model;
@@ -144,7 +145,7 @@ impl Size {
         let targets = vec!["*".to_owned()];
         let census = train::LoraConfig { rank: 1, alpha: None, dropout: 0.0, targets };
         let layers = train::Adapters::find(census, &*model.network, &model.store)?;
-        let depth = model.network.blocks().max(1) as u64;
+        let depth = model.network.depth().max(1) as u64;
         let inside = |name: &str| name.contains("blocks.");
         let (mut block, mut width) = (0, 0);
         for (_, [inputs, outputs]) in layers.layers().filter(|(name, _)| inside(name)) {

@@ -9,7 +9,7 @@ use data::media::{ClipWriter, Frame, FrameRate};
 use data::world::{Judge, Scene};
 use diffusion::{NoiseLevels, Process};
 use engine::{CaptionStyle, Decoding, Frames, Pipeline, Request, Sizing, Solving};
-use nn::{Plain, Store};
+use nn::Store;
 use strategies::Flexible;
 use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, STUDENT, Strategy, noise_for};
 
@@ -101,7 +101,7 @@ impl Validation {
             numbers.push(("validation/score".to_owned(), share));
         }
         if let Some(held_out) = &self.held_out {
-            let losses = held_out.losses(|inputs| role.predict(inputs, &mut Plain))?;
+            let losses = held_out.losses(|inputs| role.predict(inputs))?;
             let mean = losses.iter().sum::<f64>() / losses.len() as f64;
             numbers.push(("held_out/loss".to_owned(), mean));
             let each = LEVELS.iter().zip(&losses);

@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A model refused its inputs or parameters.
     #[error(transparent)]
-    Model(#[from] nn::Error),
+    Model(nn::Error),
     /// A process or a sampler refused.
     #[error(transparent)]
     Diffusion(#[from] diffusion::Error),
@@ -154,6 +154,19 @@ pub enum Error {
 
 fn nearest(near: &Option<String>) -> String {
     near.as_ref().map(|near| format!("; the nearest is `{near}`")).unwrap_or_default()
+}
+
+impl From<nn::Error> for Error {
+    /// What a loss of ours said comes out of the schedule that ran it as it went in.
+    fn from(error: nn::Error) -> Error {
+        match error {
+            nn::Error::Outside(source) => match source.downcast::<Error>() {
+                Ok(own) => *own,
+                Err(source) => Error::Model(nn::Error::Outside(source)),
+            },
+            error => Error::Model(error),
+        }
+    }
 }
 
 impl Error {

@@ -2,11 +2,10 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use diffusion::Draw;
-use nn::Store;
+use nn::{Network, Store};
 
 use crate::error::Result;
 use crate::lora::matches;
-use crate::network::Network;
 
 /// New parameters for a network: matrices uniform in `+-1 / sqrt(inputs)`, norms 1, biases 0, and zeros
 /// wherever a layer or parameter matches one of `zero`. A parameter depends on its name and the draw
@@ -31,5 +30,5 @@ pub fn initial(network: &dyn Network, zero: &[&str], draw: Draw, device: &Device
         };
         Tensor::from_data(TensorData::new(values, [count]), device)
     };
-    Ok(Store::declared(|weights| network.declare_parameters(weights), fill)?)
+    Ok(Store::declared(|weights| network.declare(weights), fill)?)
 }

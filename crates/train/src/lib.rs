@@ -5,7 +5,6 @@
 //! a run that was killed goes on from its last checkpoint to the same bits.
 
 mod initial;
-mod network;
 
 mod batch;
 mod draws;
@@ -37,7 +36,6 @@ pub use event::{Callback, Event};
 pub use initial::initial;
 pub use lora::{Adapted, Adapters, Dropout, LoraConfig, matches};
 pub use method::{LossReport, Method, Pass, Report, STUDENT};
-pub use network::{Network, Recompute};
 pub use optimizer::{AdamWConfig, LrMatch, MuonConfig, Optimizer, OptimizerConfig, SgdConfig};
 pub use reduce::{Alone, Reduce};
 pub use report::{BUCKETS, BucketReport, Outcome, RoleReport, StepReport};

@@ -9,13 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::tensor::{Device, Tensor, TensorData};
 use diffusion::Draw;
 use kernels::Activation;
-use nn::{Bias, Linear, Parameter, Project, Provider, Store, Weights, most_similar};
+use nn::{Bias, Linear, Network, Parameter, Project, Provider, Store, Weights, most_similar};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::network::Network;
 
 /// Which layers are adapted, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -90,7 +89,7 @@ impl Adapters {
     pub fn find(config: LoraConfig, network: &dyn Network, store: &Store) -> Result<Adapters> {
         config.check()?;
         let census = Census { store, layers: RefCell::default() };
-        network.declare_parameters(&Weights::new(&census))?;
+        network.declare(&Weights::new(&census))?;
         let all = census.layers.into_inner();
         for pattern in &config.targets {
             if !all.keys().any(|layer| matches(pattern, layer)) {

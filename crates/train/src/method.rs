@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use nn::Attention;
-
 use crate::batch::Batch;
 use crate::draws::Draws;
 use crate::error::{Error, Result};
@@ -21,7 +19,7 @@ pub trait Method {
     ///
     /// # Errors
     /// The batch does not fit the strategy or a network.
-    fn accumulate(&mut self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Report>;
+    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report>;
 
     /// The roles that are updated at this iteration, which counts from 1. It must not depend on data.
     fn updates(&self, iteration: u64) -> Vec<&'static str>;
@@ -54,15 +52,13 @@ pub trait Method {
 }
 
 /// What a method is given along with a micro-batch.
-pub struct Pass<'a> {
+pub struct Pass {
     /// The iteration, from 1.
     pub iteration: u64,
     /// The random numbers of these samples.
     pub draws: Draws,
     /// The share of the step's samples that this micro-batch holds.
     pub share: f64,
-    /// How tokens mix.
-    pub attention: &'a mut dyn Attention,
 }
 
 /// What a method says about a micro-batch.

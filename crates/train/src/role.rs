@@ -2,7 +2,6 @@
 //!
 //! A role is a type, so that a frozen teacher cannot hand out parameters to an optimizer by mistake.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,14 +9,12 @@ use burn::tensor::{DType, Tensor};
 use diffusion::Draw;
 use kernels::{blend, sum_squares};
 use nn::{
-    Attention, Bias, Inputs, Linear, Parameter, Prediction, Provider, Qkv, Reach, Site, Store,
-    most_similar,
+    Bias, Inputs, Linear, Network, Parameter, Parameters, Prediction, Provider, Store, most_similar,
 };
 
 use crate::error::{Error, Result};
 use crate::lora::{Adapted, Adapters, Dropout, LoraConfig, matches};
 use crate::method::Pass;
-use crate::network::{Network, Recompute};
 use crate::optimizer::{Optimizer, OptimizerConfig, Update};
 use crate::schedule::Schedule;
 use crate::state::State;
@@ -42,7 +39,7 @@ pub enum Learns {
 }
 
 /// How a role is trained.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Training {
     /// Which parameters learn.
     pub learns: Learns,
@@ -50,8 +47,8 @@ pub struct Training {
     pub optimizer: OptimizerConfig,
     /// The learning rate by update of this role.
     pub schedule: Schedule,
-    /// What is kept for the backward pass.
-    pub recompute: Recompute,
+    /// How the network is run: on one device, what it keeps for the backward pass, over which ranks.
+    pub layout: Arc<dyn nn::Schedule>,
 }
 
 /// A network that learns, with all that its learning needs.
@@ -65,29 +62,13 @@ pub struct Trained {
     learning: BTreeMap<String, Vec<usize>>,
     optimizer: Optimizer,
     schedule: Schedule,
-    recompute: Recompute,
+    layout: Arc<dyn nn::Schedule>,
     updates: u64,
     skipped: u64,
 }
 
-/// The loss of every sample `[B]`, inside the graph of a prediction. It may ask other networks, for
-/// which it gets the attention.
-pub type SampleLoss<'a> = &'a mut dyn FnMut(&Prediction, &mut dyn Attention) -> Result<Tensor<1>>;
-
-/// One attention for two who never use it at the same moment.
-struct Lent<'a, 'b>(&'a RefCell<&'b mut dyn Attention>);
-
-impl Attention for Lent<'_, '_> {
-    fn attend(
-        &mut self,
-        site: Site,
-        qkv: Qkv,
-        reach: Reach,
-        mask: Option<&Tensor<4>>,
-    ) -> nn::Result<Tensor<4>> {
-        self.0.borrow_mut().attend(site, qkv, reach, mask)
-    }
-}
+/// The loss of every sample `[B]`, inside the graph of a prediction. It may ask other networks.
+pub type SampleLoss<'a> = &'a mut dyn FnMut(&Prediction) -> Result<Tensor<1>>;
 
 impl Trained {
     /// A role called `name` that trains `network` from the parameters in `store`.
@@ -100,8 +81,8 @@ impl Trained {
         mut store: Store,
         training: Training,
     ) -> Result<Trained> {
-        store.agree(&[], |weights| network.declare_parameters(weights))?;
-        let Training { learns, optimizer, schedule, recompute } = training;
+        store.agree(&[], |weights| network.declare(weights))?;
+        let Training { learns, optimizer, schedule, layout } = training;
         let mut adapters = None;
         let names: Vec<String> = match learns {
             Learns::All => store.iter().map(|(name, _)| name.to_owned()).collect(),
@@ -139,7 +120,7 @@ impl Trained {
             learning,
             optimizer,
             schedule,
-            recompute,
+            layout,
             updates,
             skipped,
         })
@@ -199,8 +180,8 @@ impl Trained {
     ///
     /// # Errors
     /// Inputs do not fit the network.
-    pub fn predict(&self, inputs: &Inputs, attention: &mut dyn Attention) -> Result<Prediction> {
-        Ok(self.network.predict(&self.provider(None), inputs, attention)?)
+    pub fn predict(&self, inputs: &Inputs) -> Result<Prediction> {
+        Ok(self.layout.predict(&*self.network, &self.provider(None), inputs)?)
     }
 
     /// Adds the gradients of one micro-batch and returns the loss of every sample.
@@ -213,36 +194,23 @@ impl Trained {
     pub fn accumulate(
         &mut self,
         inputs: &Inputs,
-        pass: &mut Pass<'_>,
+        pass: &Pass,
         loss: SampleLoss<'_>,
     ) -> Result<Vec<f32>> {
         let samples = inputs.video.tokens.dims()[0];
         let dropout =
             Dropout { draw: pass.draws.root(self.name), first: pass.draws.first(), samples };
-        let attention: RefCell<&mut dyn Attention> = RefCell::new(&mut *pass.attention);
-        let outcome = RefCell::new((loss, None));
         let scale = pass.share / samples as f64;
-        let scalar = |prediction: &Prediction| {
-            let (loss, kept) = &mut *outcome.borrow_mut();
-            match loss(prediction, &mut Lent(&attention)) {
-                Ok(each) => {
-                    *kept = Some(Ok(each.clone().inner()));
-                    kernels::sum(each) * scale
-                }
-                Err(error) => {
-                    // The graph wants a scalar; nobody will look at it.
-                    *kept = Some(Err(error));
-                    kernels::sum(prediction.video.clone())
-                }
-            }
+        let mut each = Vec::new();
+        let mut scalar = |prediction: &Prediction| {
+            let losses = loss(prediction).map_err(nn::Error::outside)?;
+            each = losses.clone().inner().into_data().iter::<f32>().collect();
+            Ok(kernels::sum(losses) * scale)
         };
         let provider = self.provider(Some(dropout));
         let trainable = |name: &str| self.learning.contains_key(name);
-        let parameters = (&provider as &dyn Provider, &trainable as nn::Trainable<'_>);
-        let goal = (&mut Lent(&attention) as &mut dyn Attention, &scalar as nn::Loss<'_>);
-        let found = self.network.learn(parameters, inputs, goal, self.recompute);
-        let each = outcome.into_inner().1.transpose()?;
-        let found = found?;
+        let parameters = Parameters { provider: &provider, trainable: &trainable };
+        let found = self.layout.backward(&*self.network, parameters, inputs, &mut scalar)?;
         for (name, gradient) in found.parameters {
             let sum = match self.gradients.remove(&name) {
                 Some(earlier) => blend(earlier, 1.0, &gradient, 1.0),
@@ -250,8 +218,7 @@ impl Trained {
             };
             self.gradients.insert(name, sum);
         }
-        let each = each.expect("a backward pass asks for the loss");
-        Ok(each.into_data().iter::<f32>().collect())
+        Ok(each)
     }
 
     /// The norm of all gradients together: not finite if any of them is not.
@@ -363,24 +330,29 @@ impl Provider for View<'_> {
 pub struct Frozen {
     network: Arc<dyn Network>,
     store: Store,
+    layout: Arc<dyn nn::Schedule>,
 }
 
 impl Frozen {
-    /// A network with its parameters, in whatever type they are stored.
+    /// A network with its parameters, in whatever type they are stored, run by `layout`.
     ///
     /// # Errors
     /// The store does not fit the network.
-    pub fn new(network: Arc<dyn Network>, store: Store) -> Result<Frozen> {
-        store.agree(&[], |weights| network.declare_parameters(weights))?;
-        Ok(Frozen { network, store })
+    pub fn new(
+        network: Arc<dyn Network>,
+        store: Store,
+        layout: Arc<dyn nn::Schedule>,
+    ) -> Result<Frozen> {
+        store.agree(&[], |weights| network.declare(weights))?;
+        Ok(Frozen { network, store, layout })
     }
 
     /// A prediction outside any graph.
     ///
     /// # Errors
     /// Inputs do not fit the network.
-    pub fn predict(&self, inputs: &Inputs, attention: &mut dyn Attention) -> Result<Prediction> {
-        Ok(self.network.predict(&self.store, inputs, attention)?)
+    pub fn predict(&self, inputs: &Inputs) -> Result<Prediction> {
+        Ok(self.layout.predict(&*self.network, &self.store, inputs)?)
     }
 }
 

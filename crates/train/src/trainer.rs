@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::tensor::Device;
-use nn::Attention;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -67,8 +66,6 @@ pub struct Parts {
     pub method: Box<dyn Method>,
     /// Where batches come from.
     pub feed: Box<dyn Feed>,
-    /// How tokens mix.
-    pub attention: Box<dyn Attention>,
     /// Who listens.
     pub callbacks: Vec<Box<dyn Callback>>,
     /// Where checkpoints go, if anywhere.
@@ -188,14 +185,13 @@ impl Trainer {
 
         let mut tally = Tally::default();
         for batch in &batches {
-            let mut pass = Pass {
+            let pass = Pass {
                 iteration: step,
                 draws: Draws::new(self.config.seed, step, first, batch.samples)
                     .of_whole(all[0] as u64),
                 share: batch.samples as f64 / all[0],
-                attention: &mut *self.parts.attention,
             };
-            tally.add(&self.parts.method.accumulate(batch, &mut pass)?, batch.samples);
+            tally.add(&self.parts.method.accumulate(batch, &pass)?, batch.samples);
             first += batch.samples as u64;
         }
         let mut numbers = tally.numbers();

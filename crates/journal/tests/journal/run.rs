@@ -4,7 +4,6 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use journal::Journal;
-use nn::Plain;
 use serde_json::json;
 use train::checkpoint::{CheckpointConfig, Checkpoints, Recipe};
 use train::{
@@ -20,7 +19,7 @@ impl Method for Idle {
         "idle"
     }
 
-    fn accumulate(&mut self, _: &Batch, pass: &mut Pass<'_>) -> Result<Report> {
+    fn accumulate(&mut self, _: &Batch, pass: &Pass) -> Result<Report> {
         let step = pass.iteration as f32;
         let loss = |name, scale: f32| LossReport {
             role: "student",
@@ -90,7 +89,6 @@ pub(crate) fn run(folder: &Path, steps: u64) {
     let parts = Parts {
         method: Box::new(Idle),
         feed: Box::new(Nothing(0)),
-        attention: Box::new(Plain),
         callbacks: vec![Box::new(journal.clone()), Box::new(Look(journal))],
         checkpoints: Some(checkpoints),
     };

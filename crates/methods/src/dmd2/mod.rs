@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use diffusion::{Guidance, NoiseLevels, Process, Scene, Solver, Tracks, denoise};
-use nn::{Attention, Context, Prediction};
+use nn::{Context, Prediction};
 use train::{
     Batch, Error, Frozen, LossReport, Losses, Method, ModelInputs, Noised, Pass, Report, Result,
     STUDENT, Strategy, Trained,
@@ -89,9 +89,9 @@ impl Dmd2 {
         &mut self,
         scene: &Scene,
         draws: &Dmd2Draws,
-        pass: &mut Pass<'_>,
+        pass: &Pass,
     ) -> Result<Report> {
-        let start = self.start(scene, draws, pass.attention)?;
+        let start = self.start(scene, draws)?;
         let mut report = Report::default();
         let sample = match self.config.updates(pass.iteration).contains(&STUDENT) {
             true => {
@@ -102,13 +102,13 @@ impl Dmd2 {
                 report.losses.push(loss);
                 sample
             }
-            false => start.clean(&self.roles.student.predict(&start.inputs, pass.attention)?),
+            false => start.clean(&self.roles.student.predict(&start.inputs)?),
         };
         let (levels, noise) = &draws.critic;
         let scored = scene.with_clean(sample);
         let inputs = self.strategy.inputs(&self.process, &scored, levels, noise);
         let strategy = &*self.strategy;
-        let values = self.roles.critic.accumulate(&inputs.seen.inputs, pass, &mut |said, _| {
+        let values = self.roles.critic.accumulate(&inputs.seen.inputs, pass, &mut |said| {
             Ok(strategy.loss(said, &inputs).total())
         })?;
         let sigmas = Some(inputs.targets.video.sigma.clone());
@@ -118,12 +118,7 @@ impl Dmd2 {
     }
 
     /// What the student is given at its exit.
-    fn start(
-        &self,
-        scene: &Scene,
-        draws: &Dmd2Draws,
-        attention: &mut dyn Attention,
-    ) -> Result<Noised> {
+    fn start(&self, scene: &Scene, draws: &Dmd2Draws) -> Result<Noised> {
         let exit = draws.exit;
         let levels = self.levels(scene, exit);
         if self.config.rollout == Rollout::Data {
@@ -133,7 +128,7 @@ impl Dmd2 {
         let end = denoise(0..exit, first, |place, (tokens, mut states)| {
             let levels = self.levels(scene, place.step);
             let seen = Noised::new(&self.process, scene, tokens, &levels);
-            let said = seen.own(&self.roles.student.predict(&seen.inputs, attention)?);
+            let said = seen.own(&self.roles.student.predict(&seen.inputs)?);
             let noise = &draws.rollout[place.step + 1];
             let step = |state: &mut _, tokens, said, noise: &Tensor<3>| {
                 self.solver.step(place.step, state, tokens, said, Some(noise.clone()))
@@ -160,7 +155,7 @@ impl Dmd2 {
         &mut self,
         start: &Noised,
         draws: &Dmd2Draws,
-        pass: &mut Pass<'_>,
+        pass: &Pass,
     ) -> Result<(Vec<f32>, Tracks<Tensor<3>>)> {
         let Dmd2 { roles, process, guidance, negative, config, .. } = self;
         let judges = Judges {
@@ -175,14 +170,14 @@ impl Dmd2 {
         };
         let mut made = None;
         let student = &mut roles.student;
-        let values = student.accumulate(&start.inputs, pass, &mut |said, attention| {
+        let values = student.accumulate(&start.inputs, pass, &mut |said| {
             let sample = start.clean(said);
             let plain = sample.clone().map(Tensor::inner);
             made = Some(plain.clone());
             let (levels, noise) = &draws.score;
             let scored = start.scene().with_clean(plain);
             let inputs = ModelInputs::new(judges.process, &scored, levels, noise);
-            judges.losses(said, &sample, &inputs, attention)
+            judges.losses(said, &sample, &inputs)
         })?;
         Ok((values, made.expect("a backward pass asks for the loss")))
     }
@@ -207,10 +202,9 @@ impl Judges<'_> {
         said: &Prediction,
         sample: &Tracks<Tensor<3>>,
         inputs: &ModelInputs,
-        attention: &mut dyn Attention,
     ) -> Result<Tensor<1>> {
-        let fake = inputs.seen.clean(&self.critic.predict(&inputs.seen.inputs, attention)?);
-        let real = self.real(inputs, attention)?;
+        let fake = inputs.seen.clean(&self.critic.predict(&inputs.seen.inputs)?);
+        let real = self.real(inputs)?;
         let loss = |target: &train::Target, sample: &Tensor<3>, [fake, real]: [Tensor<3>; 2]| {
             let plain = sample.clone().inner();
             let distance = (plain.clone() - real.clone()).abs().mean_dim(2);
@@ -230,13 +224,9 @@ impl Judges<'_> {
     }
 
     /// The clean tokens that the teacher sees, pushed away from what it would see without the text.
-    fn real(
-        &self,
-        inputs: &ModelInputs,
-        attention: &mut dyn Attention,
-    ) -> Result<Tracks<Tensor<3>>> {
+    fn real(&self, inputs: &ModelInputs) -> Result<Tracks<Tensor<3>>> {
         let seen = &inputs.seen;
-        let with = seen.clean(&self.teacher.predict(&seen.inputs, attention)?);
+        let with = seen.clean(&self.teacher.predict(&seen.inputs)?);
         if self.guidance.scale() == 1.0 {
             return Ok(with);
         }
@@ -252,7 +242,7 @@ impl Judges<'_> {
         };
         replace(&mut other.video.context);
         other.audio.iter_mut().for_each(|audio| replace(&mut audio.context));
-        let without = seen.clean(&self.teacher.predict(&other, attention)?);
+        let without = seen.clean(&self.teacher.predict(&other)?);
         Ok(with.zip(without).map(|(with, without)| self.guidance.combine(with, without)))
     }
 }
@@ -262,7 +252,7 @@ impl Method for Dmd2 {
         "dmd2"
     }
 
-    fn accumulate(&mut self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Report> {
+    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report> {
         let scene = self.strategy.scene(batch, &pass.draws)?;
         let draws = Dmd2Draws::new(&self.config, &scene, &pass.draws);
         self.accumulate_with(&scene, &draws, pass)

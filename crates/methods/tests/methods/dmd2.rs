@@ -5,12 +5,14 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use diffusion::Process;
 use methods::{Dmd2, Dmd2Config, Dmd2Draws, Dmd2Roles, Rollout, Unconditional};
-use nn::{Context, Parameter, Plain};
+use nn::{Context, Parameter};
 use serde_json::json;
 use testkit::numbers::{tensor, values};
 use train::{Draws, Frozen, LoopConfig, Method, Outcome, Parts, STUDENT, Strategy, Trainer};
 
-use crate::setting::{Clips, TINY, accumulate, batch, gradient_distance, store, strategy, trained};
+use crate::setting::{
+    Clips, TINY, accumulate, batch, frozen, gradient_distance, run_by, store, strategy, trained,
+};
 use crate::tiny::{Counted, Counts};
 
 fn config() -> Dmd2Config {
@@ -29,11 +31,12 @@ fn config() -> Dmd2Config {
 /// A method whose networks are counted: student, teacher, critic.
 fn counted(config: Dmd2Config) -> (train::Result<Dmd2>, [Counts; 3]) {
     let counts: [Counts; 3] = Default::default();
-    let network = |index: usize| Arc::new(Counted(TINY, counts[index].clone()));
+    let layout = |index: usize| Arc::new(Counted(counts[index].clone()));
+    let network = || Arc::new(TINY);
     let roles = Dmd2Roles {
-        student: trained("student", network(0), store(&TINY, "teacher")),
-        teacher: Frozen::new(network(1), store(&TINY, "teacher")).unwrap(),
-        critic: trained("critic", network(2), store(&TINY, "critic")),
+        student: run_by(layout(0), "student", network(), store(&TINY, "teacher")),
+        teacher: Frozen::new(network(), store(&TINY, "teacher"), layout(1)).unwrap(),
+        critic: run_by(layout(2), "critic", network(), store(&TINY, "critic")),
     };
     let negative = Some(Context { tokens: tensor("negative", [1, 2, 4]), mask: None, image: None });
     let negative = negative.filter(|_| config.needs_negative_prompt());
@@ -194,7 +197,7 @@ fn what_is_not_a_number_is_not_hidden() {
     broken.insert("head.bias", Parameter::new(nan));
     let roles = Dmd2Roles {
         student: trained("student", Arc::new(TINY), store(&TINY, "teacher")),
-        teacher: Frozen::new(Arc::new(TINY), broken).unwrap(),
+        teacher: frozen(Arc::new(TINY), broken),
         critic: trained("critic", Arc::new(TINY), store(&TINY, "critic")),
     };
     let negative = Some(Context { tokens: tensor("negative", [1, 2, 4]), mask: None, image: None });
@@ -236,7 +239,6 @@ fn run(method: Dmd2, steps: u64) -> (Trainer, Outcomes) {
     let parts = Parts {
         method: Box::new(method),
         feed: Box::new(Clips(Box::new(|| batch(0, 2, 3)))),
-        attention: Box::new(Plain),
         callbacks: vec![Box::new(Watch(Arc::clone(&outcomes)))],
         checkpoints: None,
     };
@@ -289,7 +291,7 @@ fn what_cannot_be_is_refused_before_any_work() {
     assert!(refused(Dmd2Config { shift: 0.0, ..config() }).contains("method.shift is 0"));
     let roles = || Dmd2Roles {
         student: trained("student", Arc::new(TINY), store(&TINY, "teacher")),
-        teacher: Frozen::new(Arc::new(TINY), store(&TINY, "teacher")).unwrap(),
+        teacher: frozen(Arc::new(TINY), store(&TINY, "teacher")),
         critic: trained("critic", Arc::new(TINY), store(&TINY, "critic")),
     };
     let own = || strategy(json!({ "name": "text_to_video" }));

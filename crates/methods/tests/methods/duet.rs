@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use diffusion::Process;
 use kernels::silu;
 use methods::{Finetune, FinetuneConfig};
-use nn::{Attention, Bag, Dit, Inputs, Modality, Parameter, Plain, Prediction, Result, Weights};
+use nn::{Attention, Bag, Dit, Entry, Inputs, Modality, Packed, Prediction, Result, Weights};
 use serde_json::{Value, json};
 use testkit::numbers::tensor;
 use train::{Batch, Field, LoopConfig, Method, Parts, Trainer, VideoLatents};
@@ -20,27 +20,29 @@ const WIDTH: usize = 12;
 #[derive(Clone, Copy)]
 struct Duet;
 
-struct Nothing(Tensor<1>);
+struct Nothing;
 
 struct Streams([Tensor<3>; 2]);
 
 impl Bag for Nothing {
-    fn tensors(&self) -> Vec<Parameter> {
-        vec![Parameter::new(self.0.clone())]
+    fn pack(self) -> Packed {
+        Packed::default()
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Nothing {
-        Nothing(tensors[0].tensor())
+    fn unpack(packed: Packed) -> Result<Nothing> {
+        packed.finish().map(|()| Nothing)
     }
 }
 
 impl Bag for Streams {
-    fn tensors(&self) -> Vec<Parameter> {
-        self.0.clone().map(Parameter::new).to_vec()
+    fn pack(self) -> Packed {
+        let [video, audio] = self.0.map(Entry::tensor);
+        Packed::of([("video", video), ("audio", audio)])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Streams {
-        Streams([tensors[0].tensor(), tensors[1].tensor()])
+    fn unpack(mut packed: Packed) -> Result<Streams> {
+        let streams = Streams([packed.tensor("video")?, packed.tensor("audio")?]);
+        packed.finish().map(|()| streams)
     }
 }
 
@@ -77,8 +79,8 @@ impl Dit for Duet {
         Ok(())
     }
 
-    fn shared(&self, _: &Weights<'_>, inputs: &Inputs) -> Result<Nothing> {
-        Ok(Nothing(inputs.video.sigma.clone()))
+    fn shared(&self, _: &Weights<'_>, _: &Inputs) -> Result<Nothing> {
+        Ok(Nothing)
     }
 
     fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Nothing) -> Result<Streams> {
@@ -152,7 +154,6 @@ fn learn(config: Value) -> Vec<(&'static str, f32, f32)> {
     let parts = Parts {
         method: Box::new(method(config.clone())),
         feed: Box::new(Clips(Box::new(|| batch(8)))),
-        attention: Box::new(Plain),
         callbacks: vec![],
         checkpoints: None,
     };

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use diffusion::{Process, VpPrediction};
 use methods::{Finetune, FinetuneConfig, Weighting};
-use nn::Plain;
 use serde_json::json;
 use train::{Form, LoopConfig, Method, Parts, Trainer};
 
@@ -35,7 +34,6 @@ fn every_process_is_learnt_in_either_form() {
             let parts = Parts {
                 method: Box::new(method(process.clone(), config)),
                 feed: Box::new(Clips(Box::new(|| batch(0, 8, 2)))),
-                attention: Box::new(Plain),
                 callbacks: vec![],
                 checkpoints: None,
             };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor};
 use diffusion::{NoiseLevels, Part, Process, Scene, Track, Tracks};
 use methods::{Dmd2, Dmd2Config, Dmd2Draws, Dmd2Roles, Rollout, Unconditional};
-use nn::{Context, Plain, Precision, Store};
+use nn::{Context, Precision, Store};
 use testkit::numbers::values;
-use train::{Draws, Frozen, Method, Pass};
+use train::{Draws, Method, Pass};
 
-use crate::setting::{TINY, strategy, trained};
+use crate::setting::{TINY, frozen, strategy, trained};
 
 struct Golden(Store);
 
@@ -63,7 +63,7 @@ impl Golden {
 fn method(golden: &Golden) -> Dmd2 {
     let roles = Dmd2Roles {
         student: trained("student", Arc::new(TINY), golden.role("student")),
-        teacher: Frozen::new(Arc::new(TINY), golden.role("teacher")).unwrap(),
+        teacher: frozen(Arc::new(TINY), golden.role("teacher")),
         critic: trained("critic", Arc::new(TINY), golden.role("critic")),
     };
     let config = Dmd2Config {
@@ -87,9 +87,9 @@ fn losses_and_gradients_are_the_transcriptions() {
     for (case, exit) in [("free", 2), ("fixed", 1)] {
         let mut method = method(&golden);
         let draws = Draws::new(0, 1, 0, 2);
-        let mut pass = Pass { iteration: 1, draws, share: 1.0, attention: &mut Plain };
+        let pass = Pass { iteration: 1, draws, share: 1.0 };
         let (scene, choices) = (golden.scene(case == "fixed"), golden.draws(exit));
-        let report = method.accumulate_with(&scene, &choices, &mut pass).unwrap();
+        let report = method.accumulate_with(&scene, &choices, &pass).unwrap();
         let [student, critic] = &report.losses[..] else { panic!("two losses") };
         for (loss, name) in [(student, "student_loss"), (critic, "critic_loss")] {
             let want = values(&golden.get::<1>(&format!("{case}.{name}")));

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use diffusion::{TimestepSampler, Tracks};
-use nn::{Context, Plain, Store};
+use nn::{Context, Network, OneDevice, Store};
 use serde_json::Value;
 use strategies::{Flexible, Geometry, StrategyConfig};
 use testkit::numbers::{parameter, tensor};
 use train::{
-    Batch, Cursor, Draws, Feed, Field, Learns, Method, Network, OptimizerConfig, Pass, Recompute,
-    Report, Result, Schedule, Trained, Training, VideoLatents,
+    Batch, Cursor, Draws, Feed, Field, Frozen, Learns, Method, OptimizerConfig, Pass, Report,
+    Result, Schedule, Trained, Training, VideoLatents,
 };
 
 use crate::tiny::Tiny;
@@ -18,15 +18,30 @@ pub(crate) const TINY: Tiny = Tiny { channels: 3, text: 4, width: 5 };
 
 pub(crate) fn store(network: &dyn Network, name: &str) -> Store {
     let fill = |own: &str, shape: &[usize]| parameter(&format!("{name} {own}"), shape);
-    Store::declared(|weights| network.declare_parameters(weights), fill).unwrap()
+    Store::declared(|weights| network.declare(weights), fill).unwrap()
 }
 
 pub(crate) fn trained(name: &'static str, network: Arc<dyn Network>, store: Store) -> Trained {
+    run_by(Arc::new(OneDevice::default()), name, network, store)
+}
+
+/// A role that never learns, on one device.
+pub(crate) fn frozen(network: Arc<dyn Network>, store: Store) -> Frozen {
+    Frozen::new(network, store, Arc::new(OneDevice::default())).unwrap()
+}
+
+/// A role whose network a schedule of the test's own runs.
+pub(crate) fn run_by(
+    layout: Arc<dyn nn::Schedule>,
+    name: &'static str,
+    network: Arc<dyn Network>,
+    store: Store,
+) -> Trained {
     let training = Training {
         learns: Learns::All,
         optimizer: OptimizerConfig::default(),
         schedule: Schedule::constant(0.01).unwrap(),
-        recompute: Recompute::PerBlock,
+        layout,
     };
     Trained::new(name, network, store, training).unwrap()
 }
@@ -58,8 +73,7 @@ pub(crate) fn accumulate(
     (iteration, first, share): (u64, u64, f64),
 ) -> Result<Report> {
     let draws = Draws::new(11, iteration, first, batch.samples);
-    let mut pass = Pass { iteration, draws, share, attention: &mut Plain };
-    method.accumulate(batch, &mut pass)
+    method.accumulate(batch, &Pass { iteration, draws, share })
 }
 
 /// The same clips again and again.

@@ -1,4 +1,4 @@
-//! The network of `tools/goldens/dmd2.py`, and one that counts how often it runs.
+//! The network of `tools/goldens/dmd2.py`, and a schedule that counts how often it runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use burn::tensor::Tensor;
 use kernels::silu;
 use nn::{
-    Attention, Backward, Bag, Dit, Inputs, Loss, Parameter, Prediction, Provider, Result,
-    Trainable, Weights,
+    Attention, Backward, Bag, Dit, Entry, Inputs, Loss, Network, OneDevice, Packed, Parameters,
+    Prediction, Provider, Result, Schedule, Weights,
 };
-use train::{Network, Recompute};
 
 /// A few matrices; every token sees the mean of all.
 #[derive(Clone, Copy)]
@@ -80,22 +79,22 @@ impl Dit for Tiny {
 }
 
 impl Bag for Shared {
-    fn tensors(&self) -> Vec<Parameter> {
-        vec![Parameter::new(self.0.clone())]
+    fn pack(self) -> Packed {
+        Packed::of([("text", Entry::tensor(self.0))])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Shared {
-        Shared(tensors[0].tensor())
+    fn unpack(mut packed: Packed) -> Result<Shared> {
+        packed.tensor("text").map(Shared)
     }
 }
 
 impl Bag for Stream {
-    fn tensors(&self) -> Vec<Parameter> {
-        vec![Parameter::new(self.0.clone())]
+    fn pack(self) -> Packed {
+        Packed::of([("tokens", Entry::tensor(self.0))])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Stream {
-        Stream(tensors[0].tensor())
+    fn unpack(mut packed: Packed) -> Result<Stream> {
+        packed.tensor("tokens").map(Stream)
     }
 }
 
@@ -110,36 +109,28 @@ impl Counts {
     }
 }
 
-/// A network that is counted.
-pub(crate) struct Counted(pub(crate) Tiny, pub(crate) Counts);
+/// A schedule that counts.
+pub(crate) struct Counted(pub(crate) Counts);
 
-impl Network for Counted {
-    fn declare_parameters(&self, weights: &Weights<'_>) -> Result<()> {
-        self.0.declare(weights)
-    }
-
-    fn blocks(&self) -> usize {
-        self.0.depth()
-    }
-
+impl Schedule for Counted {
     fn predict(
         &self,
+        network: &dyn Network,
         provider: &dyn Provider,
         inputs: &Inputs,
-        attention: &mut dyn Attention,
     ) -> Result<Prediction> {
-        self.1.0[0].fetch_add(1, Ordering::Relaxed);
-        self.0.predict(provider, inputs, attention)
+        self.0.0[0].fetch_add(1, Ordering::Relaxed);
+        OneDevice::default().predict(network, provider, inputs)
     }
 
-    fn learn(
+    fn backward(
         &self,
-        parameters: (&dyn Provider, Trainable<'_>),
+        network: &dyn Network,
+        parameters: Parameters<'_>,
         inputs: &Inputs,
-        goal: (&mut dyn Attention, Loss<'_>),
-        recompute: Recompute,
+        loss: Loss<'_>,
     ) -> Result<Backward> {
-        self.1.0[1].fetch_add(1, Ordering::Relaxed);
-        self.0.learn(parameters, inputs, goal, recompute)
+        self.0.0[1].fetch_add(1, Ordering::Relaxed);
+        OneDevice::default().backward(network, parameters, inputs, loss)
     }
 }

@@ -2,7 +2,10 @@
 
 use burn::tensor::{Device, Tensor};
 use models::dit::pixart::{Pixart, PixartConfig, Shared, Stream};
-use nn::{Context, Dit, Frame, Inputs, Levels, Modality, Plain, Prediction, Store, Weights};
+use nn::{
+    Backward, Context, Dit, Frame, Inputs, Levels, Modality, OneDevice, Parameters, Plain,
+    Prediction, Recompute, Schedule, Store, Trainable, Weights,
+};
 
 use crate::reader::{Golden, check, check_norm, sketch, values};
 
@@ -59,12 +62,22 @@ impl Case {
         Inputs { video, audio: None }
     }
 
-    /// Sum of the prediction times the golden's cotangent.
-    fn loss(&self) -> impl Fn(&Prediction) -> Tensor<1> + use<> {
-        let cotangent = self.tokens("cotangent");
-        move |prediction| {
-            kernels::sum(prediction.video.clone() * Tensor::from_inner(cotangent.clone()))
-        }
+    /// Gradients of the sum of the prediction times the golden's cotangent.
+    fn slope(&self, recompute: Recompute, inputs: &Inputs) -> Backward {
+        self.slope_of(&|_| true, recompute, inputs)
+    }
+
+    /// The same for some of the parameters.
+    fn slope_of(
+        &self,
+        trainable: Trainable<'_>,
+        recompute: Recompute,
+        inputs: &Inputs,
+    ) -> Backward {
+        let cotangent = Tensor::from_inner(self.tokens("cotangent"));
+        let mut loss = |said: &Prediction| Ok(kernels::sum(said.video.clone() * cotangent.clone()));
+        let parameters = Parameters { provider: &self.weights, trainable };
+        OneDevice { recompute }.backward(&self.model, parameters, inputs, &mut loss).unwrap()
     }
 }
 
@@ -114,15 +127,7 @@ fn the_transformer_equals_diffusers() {
 fn gradients_equal_pytorch() {
     for name in CASES {
         let case = Case::open(name);
-        let loss = case.loss();
-        let found = nn::backward(
-            &case.model,
-            &case.weights,
-            &|_| true,
-            &case.inputs(),
-            (&mut Plain, &loss),
-        )
-        .unwrap();
+        let found = case.slope(Recompute::PerBlock, &case.inputs());
         let tokens = found.tokens.expect("the tokens have a gradient");
         check_norm(&format!("{name}: tokens"), &tokens, &case.tokens("input_gradient"), 1e-4);
         let want = case.golden.store(&format!("{name}.gradients"));
@@ -146,13 +151,9 @@ fn gradients_equal_pytorch() {
 fn blockwise_backward_equals_the_whole_graph() {
     for name in CASES {
         let case = Case::open(name);
-        let (inputs, loss) = (case.inputs(), case.loss());
-        let all = |_: &str| true;
-        let blockwise =
-            nn::backward(&case.model, &case.weights, &all, &inputs, (&mut Plain, &loss)).unwrap();
-        let whole =
-            nn::backward_whole(&case.model, &case.weights, &all, &inputs, (&mut Plain, &loss))
-                .unwrap();
+        let inputs = case.inputs();
+        let blockwise = case.slope(Recompute::PerBlock, &inputs);
+        let whole = case.slope(Recompute::Never, &inputs);
         for must in [
             "adaln_single.emb.timestep_embedder.linear_1.weight",
             "caption_projection.linear_2.bias",
@@ -179,12 +180,10 @@ fn blockwise_backward_equals_the_whole_graph() {
 #[test]
 fn frozen_parameters_get_no_gradient() {
     let case = Case::open("plain");
-    let (inputs, loss) = (case.inputs(), case.loss());
+    let inputs = case.inputs();
     let trainable = |name: &str| name.contains("attn1");
-    let some =
-        nn::backward(&case.model, &case.weights, &trainable, &inputs, (&mut Plain, &loss)).unwrap();
-    let all =
-        nn::backward(&case.model, &case.weights, &|_| true, &inputs, (&mut Plain, &loss)).unwrap();
+    let some = case.slope_of(&trainable, Recompute::PerBlock, &inputs);
+    let all = case.slope(Recompute::PerBlock, &inputs);
     assert!(!some.parameters.is_empty() && some.parameters.keys().all(|name| trainable(name)));
     for (name, gradient) in &some.parameters {
         assert_eq!(values(gradient), values(&all.parameters[name]), "{name}");
@@ -246,15 +245,10 @@ fn norm(tensor: &Tensor<1>) -> f64 {
 fn threads_change_nothing() {
     for name in CASES {
         let case = Case::open(name);
-        let (inputs, loss) = (case.inputs(), case.loss());
+        let inputs = case.inputs();
         let on = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let run = || {
-                let all = |_: &str| true;
-                nn::backward(&case.model, &case.weights, &all, &inputs, (&mut Plain, &loss))
-                    .unwrap()
-            };
-            pool.install(run)
+            pool.install(|| case.slope(Recompute::PerBlock, &inputs))
         };
         let one = on(1);
         for threads in [2, 3] {

@@ -2,7 +2,10 @@
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use models::dit::wan::{Rope, Shared, Stream, Wan, WanConfig};
-use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Precision, Prediction, Store, Weights};
+use nn::{
+    Backward, Context, Dit, Inputs, Levels, Modality, OneDevice, Parameters, Plain, Precision,
+    Prediction, Recompute, Schedule, Store, Weights,
+};
 
 use crate::reader::{Golden, check, check_norm, sketch, values};
 
@@ -87,12 +90,12 @@ impl Case {
         Inputs { video, audio: None }
     }
 
-    /// Sum of the prediction times the golden's cotangent.
-    fn loss(&self) -> impl Fn(&Prediction) -> Tensor<1> + use<> {
-        let cotangent = self.tokens("cotangent");
-        move |prediction| {
-            kernels::sum(prediction.video.clone() * Tensor::from_inner(cotangent.clone()))
-        }
+    /// Gradients of the sum of the prediction times the golden's cotangent.
+    fn slope(&self, recompute: Recompute, inputs: &Inputs) -> Backward {
+        let cotangent = Tensor::from_inner(self.tokens("cotangent"));
+        let mut loss = |said: &Prediction| Ok(kernels::sum(said.video.clone() * cotangent.clone()));
+        let parameters = Parameters { provider: &self.weights, trainable: &|_| true };
+        OneDevice { recompute }.backward(&self.model, parameters, inputs, &mut loss).unwrap()
     }
 
     fn predict(&self, inputs: &Inputs) -> Tensor<3> {
@@ -184,11 +187,7 @@ fn the_transformer_equals_diffusers() {
 fn gradients_equal_pytorch() {
     for name in CASES {
         let case = Case::open(name);
-        let loss = case.loss();
-        let all = |_: &str| true;
-        let found =
-            nn::backward(&case.model, &case.weights, &all, &case.inputs(), (&mut Plain, &loss))
-                .unwrap();
+        let found = case.slope(Recompute::PerBlock, &case.inputs());
         let tokens = found.tokens.expect("the tokens have a gradient");
         check_norm(&format!("{name}: tokens"), &tokens, &case.tokens("input_gradient"), 1e-4);
         assert_eq!(found.parameters.len(), case.weights.iter().count(), "{name}: parameters");
@@ -218,13 +217,9 @@ fn blockwise_backward_equals_the_whole_graph() {
     let picture = ["image_embedder.norm1.weight", "image_embedder.ff.net.0.proj.weight"];
     for name in CASES {
         let case = Case::open(name);
-        let (inputs, loss) = (case.inputs(), case.loss());
-        let all = |_: &str| true;
-        let blockwise =
-            nn::backward(&case.model, &case.weights, &all, &inputs, (&mut Plain, &loss)).unwrap();
-        let whole =
-            nn::backward_whole(&case.model, &case.weights, &all, &inputs, (&mut Plain, &loss))
-                .unwrap();
+        let inputs = case.inputs();
+        let blockwise = case.slope(Recompute::PerBlock, &inputs);
+        let whole = case.slope(Recompute::Never, &inputs);
         let pictures = picture.iter().filter(|_| inputs.video.context.image.is_some());
         for must in every.iter().chain(pictures) {
             let must = format!("condition_embedder.{must}");
@@ -374,15 +369,10 @@ fn a_mask_hides_text() {
 fn threads_change_nothing() {
     for name in ["i2v", "ti2v"] {
         let case = Case::open(name);
-        let (inputs, loss) = (case.inputs(), case.loss());
+        let inputs = case.inputs();
         let on = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let run = || {
-                let all = |_: &str| true;
-                nn::backward(&case.model, &case.weights, &all, &inputs, (&mut Plain, &loss))
-                    .unwrap()
-            };
-            pool.install(run)
+            pool.install(|| case.slope(Recompute::PerBlock, &inputs))
         };
         let (one, several) = (on(1), on(3));
         assert_eq!(values(&several.loss.unwrap()), values(&one.loss.unwrap()));

@@ -214,7 +214,7 @@ fn a_failing_writer_stops_the_decoder() {
         taken += 1;
         match taken {
             1 => Ok(()),
-            _ => Err(Error::Exchange("the disk is full".to_owned())),
+            _ => Err(Error::outside(std::io::Error::other("the disk is full"))),
         }
     };
     let weights = Weights::new(&case.store);

@@ -1,6 +1,5 @@
 //! The law of layouts: every layout gives the answer of one device.
 
-mod blockwise;
 mod duet;
 mod masks;
 mod planted;
@@ -10,9 +9,9 @@ mod ulysses;
 mod wan;
 
 use comm::Group;
-use nn::{Attention, Dit, Plain, Weights};
-use parallel::{Ulysses, backward_sharded, forward_sharded};
-use testkit::parity::{Answer, Question, all, loss};
+use nn::{Attention, Schedule};
+use parallel::Sharded;
+use testkit::parity::Question;
 use testkit::toy::Toy;
 
 /// Sums over ranks associate differently from sums over all tokens; this is what that may cost.
@@ -23,14 +22,15 @@ fn toy(batch: usize, tokens: usize) -> Question<Toy> {
     Question { model, store: model.store(), inputs: model.inputs(batch, tokens) }
 }
 
-fn ulysses<M: Dit>(question: &Question<M>, group: &Group) -> Answer {
-    sharded(question, group, &mut Ulysses { group: group.clone(), inner: Plain })
+fn ulysses(group: &Group) -> Box<dyn Schedule> {
+    Box::new(Sharded::ulysses(group.clone()))
 }
 
-fn sharded<M: Dit>(question: &Question<M>, group: &Group, attention: &mut dyn Attention) -> Answer {
-    let Question { model, store, inputs } = question;
-    let prediction = forward_sharded(model, &Weights::new(store), inputs, attention, group);
-    let prediction = prediction.expect("the model runs forward");
-    let backward = backward_sharded(model, store, &all, inputs, (attention, &loss), group);
-    Answer { prediction, backward: backward.expect("the model runs backward") }
+/// Tokens spread over a group, which mix by `attention`.
+fn sharded(
+    group: &Group,
+    attention: impl Attention + Clone + Send + Sync + 'static,
+) -> Box<dyn Schedule> {
+    let recompute = nn::Recompute::PerBlock;
+    Box::new(Sharded { group: group.clone(), attention, recompute })
 }

@@ -2,10 +2,11 @@
 
 use burn::tensor::Tensor;
 use comm::{Group, on_ranks};
-use nn::{Attention, Plain, Qkv, Reach, Site, Weights};
-use parallel::{Ulysses, backward_sharded, forward_sharded};
+use nn::{Attention, Error, Plain, Qkv, Reach, Schedule, Site};
+use parallel::{Sharded, Ulysses};
 use testkit::numbers::tensor;
-use testkit::parity::{all, loss};
+use testkit::parity::Question;
+use testkit::toy::Toy;
 
 use super::toy;
 
@@ -18,6 +19,13 @@ fn refused(group: &Group, reach: Reach) -> String {
     attention.attend(SITE, qkv, reach, None).expect_err("it is refused").to_string()
 }
 
+/// Why a question has no answer on this rank.
+fn unpredicted(question: &Question<Toy>, group: &Group) -> Error {
+    let Question { model, store, inputs } = question;
+    let schedule = Sharded::ulysses(group.clone());
+    schedule.predict(model, store, inputs).expect_err("it is refused")
+}
+
 /// That the group still works afterwards shows that no message was under way.
 fn is_intact(group: &Group) {
     group.all_reduce(tensor("after", [2])).expect("no message is under way");
@@ -27,13 +35,9 @@ fn is_intact(group: &Group) {
 fn heads_that_do_not_divide_are_refused_by_every_rank() {
     for ranks in [3, 8] {
         let errors = on_ranks(ranks, |group| {
-            let question = toy(1, 9);
-            let mut attention = Ulysses { group: group.clone(), inner: Plain };
-            let weights = Weights::new(&question.store);
-            let inputs = &question.inputs;
-            let result = forward_sharded(&question.model, &weights, inputs, &mut attention, &group);
+            let error = unpredicted(&toy(1, 9), &group);
             is_intact(&group);
-            result.unwrap_err().to_string()
+            error.to_string()
         });
         let expected = format!(
             "Ulysses cannot serve `own` of block 0: 4 heads cannot be shared evenly by {ranks} \
@@ -46,8 +50,10 @@ fn heads_that_do_not_divide_are_refused_by_every_rank() {
 #[test]
 fn fewer_tokens_than_ranks_are_refused_by_every_rank() {
     let errors = on_ranks(4, |group| {
-        let error = parallel::shard(&toy(1, 3).inputs, &group).unwrap_err();
+        let error = unpredicted(&toy(1, 3), &group);
         is_intact(&group);
+        let Error::Outside(source) = &error else { panic!("{error} has no source") };
+        assert!(source.is::<parallel::Error>(), "it travels as what it is");
         error.to_string()
     });
     assert_eq!(errors, ["cannot spread 3 tokens over 4 ranks; use at most 3 ranks"; 4]);
@@ -77,11 +83,7 @@ fn a_rank_that_fails_alone_is_named_by_the_others() {
         if group.rank() == 1 {
             question.store.remove("blocks.1.own.qkv.weight");
         }
-        let mut attention = Ulysses { group: group.clone(), inner: Plain };
-        let weights = Weights::new(&question.store);
-        let inputs = &question.inputs;
-        let result = forward_sharded(&question.model, &weights, inputs, &mut attention, &group);
-        result.unwrap_err().to_string()
+        unpredicted(&question, &group).to_string()
     });
     assert!(errors[0].contains("q of `own` of block 1"), "{}", errors[0]);
     assert!(errors[0].contains("rank 1 has ended and will not come"), "{}", errors[0]);
@@ -96,15 +98,26 @@ fn a_rank_that_fails_at_the_end_is_named_by_the_others() {
         if group.rank() == 1 {
             question.store.remove("head.weight");
         }
-        let mut attention = Ulysses { group: group.clone(), inner: Plain };
-        let attention: (&mut dyn Attention, nn::Loss<'_>) = (&mut attention, &loss);
-        let (store, inputs) = (&question.store, &question.inputs);
-        let result = backward_sharded(&question.model, store, &all, inputs, attention, &group);
-        result.unwrap_err().to_string()
+        question.slope(&Sharded::ulysses(group)).unwrap_err().to_string()
     });
     assert!(errors[0].contains("for the prediction"), "{}", errors[0]);
     assert!(errors[0].contains("rank 1 has ended and will not come"), "{}", errors[0]);
     assert!(errors[1].contains("parameter `head.weight` is not in"), "{}", errors[1]);
+}
+
+/// A loss that fails ends the pass with what it said, on every rank and before gradients are exchanged.
+#[test]
+fn a_loss_that_fails_is_handed_on() {
+    let errors = on_ranks(2, |group| {
+        let Question { model, store, inputs } = toy(1, 8);
+        let schedule = Sharded::ulysses(group.clone());
+        let parameters = nn::Parameters { provider: &store, trainable: &testkit::parity::all };
+        let mut loss = |_: &nn::Prediction| Err(Error::outside(std::fmt::Error));
+        let error = schedule.backward(&model, parameters, &inputs, &mut loss).unwrap_err();
+        is_intact(&group);
+        matches!(error, Error::Outside(source) if source.is::<std::fmt::Error>())
+    });
+    assert_eq!(errors, [true, true]);
 }
 
 #[test]

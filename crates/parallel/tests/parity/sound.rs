@@ -2,8 +2,11 @@
 
 use burn::tensor::Tensor;
 use comm::on_ranks;
-use nn::{Attention, Dit, Inputs, Plain, Prediction, Result, Weights};
-use parallel::{Ulysses, backward_sharded, forward_sharded, shard};
+use nn::{
+    Attention, Backward, Dit, Inputs, OneDevice, Parameters, Prediction, Result, Schedule, Store,
+    Weights,
+};
+use parallel::{Sharded, shard};
 use testkit::numbers::bits;
 use testkit::parity::{Equals, all};
 use testkit::toy::{Shared, Stream, Toy};
@@ -58,27 +61,31 @@ fn inputs(model: &Toy, tokens: usize) -> Inputs {
 }
 
 /// A loss that hears and does not see.
-fn loss(prediction: &Prediction) -> Tensor<1> {
+fn loss(prediction: &Prediction) -> Result<Tensor<1>> {
     let sound = prediction.audio.clone().expect("a sound");
-    kernels::sum(sound.clone() * sound)
+    Ok(kernels::sum(sound.clone() * sound))
+}
+
+/// The sound that a schedule predicts, and gradients.
+fn answer(
+    schedule: &dyn Schedule,
+    (model, store): (&Loud, &Store),
+    inputs: &Inputs,
+) -> (Tensor<3>, Backward) {
+    let sound =
+        schedule.predict(model, store, inputs).expect("a prediction").audio.expect("a sound");
+    let parameters = Parameters { provider: store, trainable: &all };
+    (sound, schedule.backward(model, parameters, inputs, &mut loss).expect("gradients"))
 }
 
 #[test]
 fn it_is_whole_on_every_rank() {
     let model = Loud(Toy::small());
     let (store, inputs) = (model.0.store(), inputs(&model.0, 13));
-    let want = nn::forward(&model, &Weights::new(&store), &inputs, &mut Plain).unwrap();
-    let slope = nn::backward(&model, &store, &all, &inputs, (&mut Plain, &loss)).unwrap();
-    let answers = on_ranks(2, |group| {
-        let mut attention = Ulysses { group: group.clone(), inner: Plain };
-        let weights = Weights::new(&store);
-        let got = forward_sharded(&model, &weights, &inputs, &mut attention, &group).unwrap();
-        let attention = (&mut attention as &mut dyn Attention, &loss as nn::Loss<'_>);
-        let slope = backward_sharded(&model, &store, &all, &inputs, attention, &group).unwrap();
-        (got.audio.expect("a sound"), slope)
-    });
+    let (want, slope) = answer(&OneDevice::default(), (&model, &store), &inputs);
+    let answers = on_ranks(2, |group| answer(&Sharded::ulysses(group), (&model, &store), &inputs));
     for (sound, got) in answers {
-        assert_eq!(bits(&sound), bits(want.audio.as_ref().expect("a sound")));
+        assert_eq!(bits(&sound), bits(&want));
         slope.equals(&got, TOLERANCE).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Ulysses on any number of ranks that divides the heads, for even and uneven numbers of tokens.
 
 use comm::Ranks;
-use testkit::parity::check;
+use testkit::parity::{Question, check};
 
 use super::{TOLERANCE, toy, ulysses};
 
@@ -49,9 +49,13 @@ fn on_more_tokens_than_a_tile() {
 #[test]
 fn with_several_workers_per_rank() {
     let question = toy(1, 150);
-    let want = ulysses(&question, &comm::Group::solo()).prediction.video.into_data();
+    let predict = |group| {
+        let Question { model, store, inputs } = &question;
+        ulysses(&group).predict(model, store, inputs).unwrap().video.into_data()
+    };
+    let want = predict(comm::Group::solo());
     let ranks = Ranks { threads: 3, ..Ranks::new(2) };
-    for got in ranks.run(|group| ulysses(&question, &group).prediction.video.into_data()) {
+    for got in ranks.run(predict) {
         assert_eq!(got.unwrap(), want);
     }
 }

@@ -4,7 +4,10 @@ use burn::tensor::{Device, Tensor};
 use diffusion::{Guidance, Part, Process, Region, Scene, SchedulerConfig, Track};
 use engine::{Batch, SceneSampler, Silent};
 use models::dit::duet::{Duet, DuetConfig};
-use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Prediction, Store, Weights};
+use nn::{
+    Context, Dit, Inputs, Levels, Modality, OneDevice, Parameters, Plain, Prediction, Recompute,
+    Schedule, Store, Weights,
+};
 use testkit::numbers::{bits, parameter, tensor};
 
 fn model() -> (Duet, Store) {
@@ -32,11 +35,11 @@ fn inputs() -> Inputs {
     Inputs { video, audio: Some(modality("audio", [3, 7, 4], 1)) }
 }
 
-fn loss(prediction: &Prediction) -> Tensor<1> {
+fn loss(prediction: &Prediction) -> nn::Result<Tensor<1>> {
     let square = |x: Tensor<3>| kernels::sum(x.clone() * x);
     let audio = prediction.audio.clone().map(square);
     let video = square(prediction.video.clone());
-    audio.map_or(video.clone(), |audio| audio + video)
+    Ok(audio.map_or(video.clone(), |audio| audio + video))
 }
 
 /// The law: going back block by block is going back through the whole graph, to the bit, for every
@@ -44,9 +47,11 @@ fn loss(prediction: &Prediction) -> Tensor<1> {
 #[test]
 fn blockwise_backward_equals_the_whole_graph() {
     let ((model, store), inputs) = (model(), inputs());
-    let all = |_: &str| true;
-    let blockwise = nn::backward(&model, &store, &all, &inputs, (&mut Plain, &loss)).unwrap();
-    let whole = nn::backward_whole(&model, &store, &all, &inputs, (&mut Plain, &loss)).unwrap();
+    let parameters = Parameters { provider: &store, trainable: &|_| true };
+    let slope = |recompute| {
+        OneDevice { recompute }.backward(&model, parameters, &inputs, &mut loss).unwrap()
+    };
+    let (blockwise, whole) = (slope(Recompute::PerBlock), slope(Recompute::Never));
     assert_eq!(blockwise.parameters.len(), store.iter().count());
     for (name, gradient) in &whole.parameters {
         assert_eq!(bits(&blockwise.parameters[name]), bits(gradient), "{name}");

@@ -12,7 +12,7 @@ use engine::{
     CaptionStyle, Decoding, EncoderSetup, FolderEncoder, Frames, Latents, ModelFolder, Pipeline,
     Request, Silent, Sizing, Solving,
 };
-use nn::Plain;
+use nn::{OneDevice, Schedule};
 use recipe::{Model, Student, Which};
 use safetensors::tensor::{Dtype, TensorView};
 use strategies::{Flexible, StrategyConfig};
@@ -91,7 +91,7 @@ fn by_training(path: &Path, noisy: &Tensor<5>, timestep: f64) -> (Tensor<3>, [us
     let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level]));
     let tokens = scene.each(|_, track| track.clean.clone());
     let seen = Noised::new(&model.process, &scene, tokens, &levels);
-    let said = model.network.predict(&model.store, &seen.inputs, &mut Plain).unwrap();
+    let said = OneDevice::default().predict(&*model.network, &model.store, &seen.inputs).unwrap();
     (seen.clean(&said).video, model.geometry.patch)
 }
 

@@ -1,11 +1,10 @@
 //! Accumulation, recompute, clipping, skipping: what a step does and does not do.
 
-use burn::tensor::Tensor;
-use nn::{Attention, Plain, Qkv, Reach, Site};
+use std::sync::Arc;
+
+use nn::{OneDevice, Recompute};
 use testkit::numbers::{bits, values};
-use train::{
-    Draws, Feed, MuonConfig, OptimizerConfig, Outcome, Pass, Recompute, STUDENT, SgdConfig,
-};
+use train::{Draws, Error, Feed, MuonConfig, OptimizerConfig, Outcome, Pass, STUDENT, SgdConfig};
 
 use crate::run::{Fault, Numbers, Setup, error_of, fingerprint, inputs};
 
@@ -44,7 +43,7 @@ fn four_micro_batches_of_one_are_one_of_four() {
 #[test]
 fn recomputing_changes_no_bit() {
     let run = |recompute| {
-        let run = Setup { recompute, ..Setup::default() }.run();
+        let run = Setup { layout: Arc::new(OneDevice { recompute }), ..Setup::default() }.run();
         (fingerprint(&run.trainer.state()), run.numbers())
     };
     let want = run(Recompute::Never);
@@ -53,13 +52,6 @@ fn recomputing_changes_no_bit() {
     {
         assert_eq!(run(recompute), want, "{recompute:?}");
     }
-}
-
-#[test]
-fn a_budget_keeps_as_many_blocks_as_it_holds() {
-    assert_eq!(Recompute::within(99, 100, 8), Recompute::PerBlock);
-    assert_eq!(Recompute::within(350, 100, 8), Recompute::Keep(3));
-    assert_eq!(Recompute::within(800, 100, 8), Recompute::Never);
 }
 
 #[test]
@@ -233,42 +225,21 @@ fn only_what_matches_learns() {
     }
 }
 
-/// Plain attention that remembers how often every block looked at itself.
-#[derive(Default)]
-struct Counted([usize; 3]);
-
-impl Attention for Counted {
-    fn attend(
-        &mut self,
-        site: Site,
-        qkv: Qkv,
-        reach: Reach,
-        mask: Option<&Tensor<4>>,
-    ) -> nn::Result<Tensor<4>> {
-        self.0[site.layer] += usize::from(site.name == "own");
-        Plain.attend(site, qkv, reach, mask)
-    }
-}
-
-/// FastVideo's `block_skip` is `full` under another name.
+/// What a loss says when it fails is what the role says.
 #[test]
-fn a_policy_runs_again_only_what_it_did_not_keep() {
-    let runs = |recompute| {
-        let mut role = Setup { recompute, ..Setup::default() }.role(STUDENT).unwrap();
-        let batch = Numbers { batch: 2, position: 0 }.next().unwrap();
-        let draws = Draws::new(1, 1, 0, 2);
-        let (inputs, _) = inputs(&batch, &draws).unwrap();
-        let mut attention = Counted::default();
-        let mut pass = Pass { iteration: 1, draws, share: 1.0, attention: &mut attention };
-        let mut loss = |said: &nn::Prediction, _: &mut dyn Attention| {
-            let samples = said.video.dims()[0];
-            Ok(said.video.clone().sum_dim(2).sum_dim(1).reshape([samples]))
-        };
-        role.accumulate(&inputs, &mut pass, &mut loss).unwrap();
-        attention.0
-    };
-    assert_eq!(runs(Recompute::Never), [1, 1, 1]);
-    assert_eq!(runs(Recompute::PerBlock), [2, 2, 2]);
-    assert_eq!(runs(Recompute::Keep(1)), [2, 2, 1]);
-    assert_eq!(runs(Recompute::Keep(9)), [1, 1, 1]);
+fn a_loss_that_fails_is_handed_on_as_it_is() {
+    let mut role = Setup::default().role(STUDENT).unwrap();
+    let batch = Numbers { batch: 2, position: 0 }.next().unwrap();
+    let draws = Draws::new(1, 1, 0, 2);
+    let (inputs, _) = inputs(&batch, &draws).unwrap();
+    let pass = Pass { iteration: 1, draws, share: 1.0 };
+    let mut fail = |_: &nn::Prediction| Err(Error::Feed("no more".to_owned()));
+    let error = role.accumulate(&inputs, &pass, &mut fail).unwrap_err();
+    assert!(matches!(&error, Error::Feed(reason) if reason == "no more"), "{error:?}");
+    // An error of a model inside a loss, a judge's for instance, stays one too.
+    let missing = || nn::Error::NotFinite { what: "the judge".to_owned() };
+    let mut fail = |_: &nn::Prediction| Err(Error::from(missing()));
+    let error = role.accumulate(&inputs, &pass, &mut fail).unwrap_err();
+    assert!(matches!(error, Error::Model(nn::Error::NotFinite { .. })), "{error:?}");
+    assert!(role.gradients().is_empty(), "no gradient is left of it");
 }

@@ -1,6 +1,7 @@
 //! Adapters: only they learn, they start as nothing, dropout is drawn and only in training.
 
 use burn::tensor::Device;
+use nn::{OneDevice, Schedule};
 use testkit::numbers::{bits, values};
 use testkit::toy::Toy;
 use train::{Draws, Feed, Learns, LoraConfig, STUDENT, Trained};
@@ -19,7 +20,7 @@ fn with(config: LoraConfig) -> Setup {
 fn predict(role: &Trained) -> Vec<u32> {
     let batch = Numbers { batch: 2, position: 0 }.next().unwrap();
     let (inputs, _) = inputs(&batch, &Draws::new(1, 1, 0, 2)).unwrap();
-    bits(&role.predict(&inputs, &mut nn::Plain).unwrap().video)
+    bits(&role.predict(&inputs).unwrap().video)
 }
 
 #[test]
@@ -69,9 +70,8 @@ fn an_adapter_is_a_change_of_its_matrix() {
     }
     let batch = Numbers { batch: 2, position: 0 }.next().unwrap();
     let (inputs, _) = inputs(&batch, &Draws::new(1, 1, 0, 2)).unwrap();
-    let adapted = values(&role.predict(&inputs, &mut nn::Plain).unwrap().video);
-    let weights = nn::Weights::new(&merged);
-    let folded = nn::forward(&Toy::small(), &weights, &inputs, &mut nn::Plain).unwrap();
+    let adapted = values(&role.predict(&inputs).unwrap().video);
+    let folded = OneDevice::default().predict(&Toy::small(), &merged, &inputs).unwrap();
     let off = values(&folded.video).into_iter().zip(&adapted).map(|(a, b)| (a - b).abs());
     let off = off.fold(0.0, f32::max);
     assert!(off < 1e-5, "{off}");

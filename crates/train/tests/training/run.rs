@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use burn::tensor::Tensor;
-use nn::{Context, Inputs, Levels, Modality, Plain};
+use nn::{Context, Inputs, Levels, Modality};
 use serde_json::json;
 use testkit::numbers::{bits, tensor};
 use testkit::toy::Toy;
 use train::checkpoint::{CheckpointConfig, Checkpoints, Recipe};
 use train::{
     AdamWConfig, Averaged, Batch, Callback, Cursor, Decay, Draws, Ema, EmaConfig, Error, Event,
-    Feed, Field, Learns, LoopConfig, LossReport, Method, OptimizerConfig, Parts, Pass, Recompute,
-    Report, Result, STUDENT, Schedule, State, StepReport, Trained, Trainer, Training, Value,
+    Feed, Field, Learns, LoopConfig, LossReport, Method, OptimizerConfig, Parts, Pass, Report,
+    Result, STUDENT, Schedule, State, StepReport, Trained, Trainer, Training, Value,
 };
 
 pub(crate) const TOKENS: usize = 6;
@@ -69,12 +69,12 @@ impl Method for Pair {
         "pair"
     }
 
-    fn accumulate(&mut self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Report> {
+    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report> {
         let (inputs, target) = inputs(batch, &pass.draws)?;
         let sigmas = inputs.video.sigma.to_data().iter::<f32>().collect();
         let fault = self.fault;
         let iteration = pass.iteration;
-        let mut loss = |prediction: &nn::Prediction, _: &mut dyn nn::Attention| {
+        let mut loss = |prediction: &nn::Prediction| {
             let target = train::beside(&prediction.video, target.clone());
             let error = prediction.video.clone() - target;
             let samples = error.dims()[0];
@@ -90,7 +90,7 @@ impl Method for Pair {
         let mut losses =
             vec![LossReport { role: STUDENT, name: "loss", values, sigmas: Some(sigmas) }];
         if self.updates(pass.iteration).contains(&"critic") {
-            let mut loss = |prediction: &nn::Prediction, _: &mut dyn nn::Attention| {
+            let mut loss = |prediction: &nn::Prediction| {
                 let samples = prediction.video.dims()[0];
                 let square = prediction.video.clone() * prediction.video.clone();
                 Ok(square.sum_dim(2).sum_dim(1).reshape([samples]))
@@ -168,7 +168,7 @@ pub(crate) struct Setup {
     pub(crate) accumulation: u64,
     pub(crate) clip: Option<f64>,
     pub(crate) clips: Vec<&'static str>,
-    pub(crate) recompute: Recompute,
+    pub(crate) layout: Arc<dyn nn::Schedule>,
     pub(crate) learns: Learns,
     pub(crate) optimizer: OptimizerConfig,
     pub(crate) fault: Fault,
@@ -184,7 +184,7 @@ impl Default for Setup {
             accumulation: 1,
             clip: Some(1.0),
             clips: vec![STUDENT],
-            recompute: Recompute::PerBlock,
+            layout: Arc::new(nn::OneDevice::default()),
             learns: Learns::All,
             optimizer: OptimizerConfig::AdamW(AdamWConfig::default()),
             fault: Fault::None,
@@ -209,7 +209,7 @@ impl Setup {
             learns: self.learns.clone(),
             optimizer: self.optimizer.clone(),
             schedule,
-            recompute: self.recompute,
+            layout: Arc::clone(&self.layout),
         };
         Trained::new(name, Arc::new(toy), toy.store(), training)
     }
@@ -227,7 +227,6 @@ impl Setup {
         let parts = Parts {
             method: Box::new(method),
             feed: Box::new(Numbers { batch: self.batch, position: 0 }),
-            attention: Box::new(Plain),
             callbacks: vec![Box::new(ema), Box::new(log.clone())],
             checkpoints,
         };

@@ -1,7 +1,9 @@
 //! Duet as a fold over blocks.
 
 use burn::tensor::{Int, Tensor};
-use nn::{Attention, Bag, Dit, Error, Inputs, Modality, Parameter, Prediction, Result, Weights};
+use nn::{
+    Attention, Bag, Dit, Entry, Error, Inputs, Modality, Packed, Prediction, Result, Weights,
+};
 
 use super::DuetConfig;
 use super::voice::{Conditions, Door, Part};
@@ -72,33 +74,59 @@ pub struct Streams {
     audio: Option<Tensor<3>>,
 }
 
-impl Bag for Shared {
-    fn tensors(&self) -> Vec<Parameter> {
-        let voices = std::iter::once(&self.video).chain(&self.audio);
-        let both = voices.flat_map(|voice| [&voice.modulation, &voice.text]);
-        both.map(|tensor| Parameter::new(tensor.clone())).collect()
+impl Bag for VoiceShared {
+    fn pack(self) -> Packed {
+        let Rope([cosine, sine]) = self.rope;
+        Packed::of([
+            ("modulation", Entry::tensor(self.modulation)),
+            ("text", Entry::tensor(self.text)),
+            ("text_mask", Entry::optional(self.text_mask.map(Entry::constant))),
+            ("places", Entry::constant(self.places)),
+            ("cosine", Entry::constant(cosine)),
+            ("sine", Entry::constant(sine)),
+            ("index", Entry::optional(self.index.map(Entry::integers))),
+        ])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Shared {
-        let voice = |voice: &VoiceShared, at: usize| VoiceShared {
-            modulation: tensors[at].tensor(),
-            text: tensors[at + 1].tensor(),
-            ..voice.clone()
+    fn unpack(mut packed: Packed) -> Result<VoiceShared> {
+        let shared = VoiceShared {
+            modulation: packed.tensor("modulation")?,
+            text: packed.tensor("text")?,
+            text_mask: packed.optional("text_mask", Packed::constant)?,
+            places: packed.constant("places")?,
+            rope: Rope([packed.constant("cosine")?, packed.constant("sine")?]),
+            index: packed.optional("index", Packed::integers)?,
         };
-        let audio = self.audio.as_ref().map(|audio| voice(audio, 2));
-        Shared { video: voice(&self.video, 0), audio }
+        packed.finish().map(|()| shared)
+    }
+}
+
+impl Bag for Shared {
+    fn pack(self) -> Packed {
+        let packed = Packed::default().nest(VIDEO, Some(self.video.pack()));
+        packed.nest(AUDIO, self.audio.map(Bag::pack))
+    }
+
+    fn unpack(mut packed: Packed) -> Result<Shared> {
+        let video = VoiceShared::unpack(packed.nested(VIDEO)?)?;
+        let audio = packed.optional(AUDIO, Packed::nested)?;
+        packed.finish()?;
+        Ok(Shared { video, audio: audio.map(VoiceShared::unpack).transpose()? })
     }
 }
 
 impl Bag for Streams {
-    fn tensors(&self) -> Vec<Parameter> {
-        let both = std::iter::once(&self.video).chain(&self.audio);
-        both.map(|tensor| Parameter::new(tensor.clone())).collect()
+    fn pack(self) -> Packed {
+        Packed::of([
+            (VIDEO, Entry::tensor(self.video)),
+            (AUDIO, Entry::optional(self.audio.map(Entry::tensor))),
+        ])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Streams {
-        let audio = self.audio.as_ref().map(|_| tensors[1].tensor());
-        Streams { video: tensors[0].tensor(), audio }
+    fn unpack(mut packed: Packed) -> Result<Streams> {
+        let video = packed.tensor(VIDEO)?;
+        let streams = Streams { video, audio: packed.optional(AUDIO, Packed::tensor)? };
+        packed.finish().map(|()| streams)
     }
 }
 

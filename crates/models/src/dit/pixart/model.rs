@@ -1,7 +1,7 @@
 //! PixArt-alpha as a fold over blocks.
 
 use burn::tensor::{Device, Int, Tensor};
-use nn::{Attention, Bag, Dit, Error, Inputs, Parameter, Prediction, Result, Weights};
+use nn::{Attention, Bag, Dit, Entry, Error, Inputs, Packed, Prediction, Result, Weights};
 
 use super::PixartConfig;
 use super::blocks::{Block, CaptionProjection, Conditions, Head};
@@ -33,29 +33,36 @@ pub struct Shared {
 pub struct Stream(pub Tensor<3>);
 
 impl Bag for Shared {
-    fn tensors(&self) -> Vec<Parameter> {
-        [&self.modulation, &self.embedded, &self.text].map(|x| Parameter::new(x.clone())).to_vec()
+    fn pack(self) -> Packed {
+        Packed::of([
+            ("modulation", Entry::tensor(self.modulation)),
+            ("embedded", Entry::tensor(self.embedded)),
+            ("text", Entry::tensor(self.text)),
+            ("text_mask", Entry::optional(self.text_mask.map(Entry::constant))),
+            ("index", Entry::optional(self.index.map(Entry::integers))),
+        ])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Shared {
-        let [modulation, embedded, text] = &tensors[..] else { panic!("three tensors") };
-        Shared {
-            modulation: modulation.tensor(),
-            embedded: embedded.tensor(),
-            text: text.tensor(),
-            text_mask: self.text_mask.clone(),
-            index: self.index.clone(),
-        }
+    fn unpack(mut packed: Packed) -> Result<Shared> {
+        let shared = Shared {
+            modulation: packed.tensor("modulation")?,
+            embedded: packed.tensor("embedded")?,
+            text: packed.tensor("text")?,
+            text_mask: packed.optional("text_mask", Packed::constant)?,
+            index: packed.optional("index", Packed::integers)?,
+        };
+        packed.finish().map(|()| shared)
     }
 }
 
 impl Bag for Stream {
-    fn tensors(&self) -> Vec<Parameter> {
-        vec![Parameter::new(self.0.clone())]
+    fn pack(self) -> Packed {
+        Packed::of([("tokens", Entry::tensor(self.0))])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Stream {
-        Stream(tensors[0].tensor())
+    fn unpack(mut packed: Packed) -> Result<Stream> {
+        let stream = Stream(packed.tensor("tokens")?);
+        packed.finish().map(|()| stream)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Wan as a fold over blocks.
 
 use burn::tensor::{Device, Int, Tensor};
-use nn::{Attention, Bag, Dit, Error, Inputs, Parameter, Prediction, Result, Weights};
+use nn::{Attention, Bag, Dit, Entry, Error, Inputs, Packed, Prediction, Result, Weights};
 
 use super::WanConfig;
 use super::blocks::{Block, Head};
@@ -59,33 +59,42 @@ impl Rope {
 pub struct Stream(pub Tensor<3>);
 
 impl Bag for Shared {
-    fn tensors(&self) -> Vec<Parameter> {
-        let always = [&self.modulation, &self.embedded, &self.text];
-        always.into_iter().chain(&self.picture).map(|x| Parameter::new(x.clone())).collect()
+    fn pack(self) -> Packed {
+        let Rope { cosine, sine } = self.rope;
+        Packed::of([
+            ("modulation", Entry::tensor(self.modulation)),
+            ("embedded", Entry::tensor(self.embedded)),
+            ("text", Entry::tensor(self.text)),
+            ("picture", Entry::optional(self.picture.map(Entry::tensor))),
+            ("text_mask", Entry::optional(self.text_mask.map(Entry::constant))),
+            ("cosine", Entry::constant(cosine)),
+            ("sine", Entry::constant(sine)),
+            ("index", Entry::optional(self.index.map(Entry::integers))),
+        ])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Shared {
-        let [modulation, embedded, text, picture @ ..] = &tensors[..] else {
-            panic!("three tensors, and a fourth for a picture")
+    fn unpack(mut packed: Packed) -> Result<Shared> {
+        let shared = Shared {
+            modulation: packed.tensor("modulation")?,
+            embedded: packed.tensor("embedded")?,
+            text: packed.tensor("text")?,
+            picture: packed.optional("picture", Packed::tensor)?,
+            text_mask: packed.optional("text_mask", Packed::constant)?,
+            rope: Rope { cosine: packed.constant("cosine")?, sine: packed.constant("sine")? },
+            index: packed.optional("index", Packed::integers)?,
         };
-        assert_eq!(picture.len(), usize::from(self.picture.is_some()), "tensors of a picture");
-        Shared {
-            modulation: modulation.tensor(),
-            embedded: embedded.tensor(),
-            text: text.tensor(),
-            picture: picture.first().map(Parameter::tensor),
-            ..self.clone()
-        }
+        packed.finish().map(|()| shared)
     }
 }
 
 impl Bag for Stream {
-    fn tensors(&self) -> Vec<Parameter> {
-        vec![Parameter::new(self.0.clone())]
+    fn pack(self) -> Packed {
+        Packed::of([("tokens", Entry::tensor(self.0))])
     }
 
-    fn with_tensors(&self, tensors: Vec<Parameter>) -> Stream {
-        Stream(tensors[0].tensor())
+    fn unpack(mut packed: Packed) -> Result<Stream> {
+        let stream = Stream(packed.tensor("tokens")?);
+        packed.finish().map(|()| stream)
     }
 }
 
