@@ -34,9 +34,15 @@ pub fn all(_: &str) -> bool {
 /// # Errors
 /// None: it has the type that a schedule asks for.
 pub fn loss(prediction: &Prediction) -> nn::Result<Tensor<1>> {
-    let target: Tensor<3> = tensor("target", prediction.video.dims());
-    let error = prediction.video.clone() - target;
-    Ok(kernels::sum(error.clone() * error))
+    let square = |name: &str, said: &Tensor<3>| {
+        let error = said.clone() - tensor(name, said.dims());
+        kernels::sum(error.clone() * error)
+    };
+    let video = square("target", &prediction.video);
+    Ok(match &prediction.audio {
+        Some(audio) => video + square("target of the sound", audio),
+        None => video,
+    })
 }
 
 impl<M: Network> Question<M> {
@@ -104,6 +110,11 @@ pub fn compare<M: Network>(
 impl Answer {
     fn differs_from(&self, got: &Answer, tolerance: f64) -> Result<(), String> {
         equal("the prediction", &self.prediction.video, &got.prediction.video, 0.0)?;
+        match (&self.prediction.audio, &got.prediction.audio) {
+            (Some(want), Some(got)) => equal("the predicted sound", want, got, 0.0)?,
+            (None, None) => {}
+            _ => return Err("one has sound and the other has not".to_owned()),
+        }
         self.backward.equals(&got.backward, tolerance)
     }
 }

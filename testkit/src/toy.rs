@@ -6,7 +6,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use kernels::{Activation, Modulation, gated_residual};
 use nn::{
-    Attention, Bag, Context, Dit, Entry, Inputs, LayerNorm, Levels, Linear, Modality, Packed,
+    Attention, Bag, Context, Dit, Entry, Inputs, LayerNorm, Levels, Linear, Mask, Modality, Packed,
     Prediction, Qkv, Reach, Result, Site, Store, Weights,
 };
 
@@ -211,8 +211,8 @@ impl Block {
             v: self.split(self.text_v.apply(shared.text.clone())),
         };
         let site = Site { layer: self.index, name: "text" };
-        let mask = shared.text_mask.as_ref();
-        let read = attention.attend(site, qkv, Reach::Replicated, mask)?;
+        let mask = shared.text_mask.clone().map(Mask::Dense);
+        let read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
         Ok(x + self.text_out.apply(join(read)))
     }
 

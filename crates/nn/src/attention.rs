@@ -5,10 +5,11 @@ use std::fmt;
 use burn::tensor::Tensor;
 use kernels::AttentionInputs;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::mask::Mask;
 
 /// Which attention of a model is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// The block.
     pub layer: usize,
@@ -33,19 +34,28 @@ pub struct Qkv {
     pub v: Tensor<4>,
 }
 
-/// What the keys are, seen from the queries.
+/// What queries and keys are. A layout that spreads tokens over ranks knows from it which of them a rank
+/// holds; the answer belongs to the queries and is spread as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The queries' own tokens, sharded as they are: self-attention.
+    /// Self-attention: queries and keys are the same tokens of one stream, in the same order, spread
+    /// alike. Never another stream's tokens, even if there are as many.
     Own,
-    /// Keys that every rank holds whole: text, an image.
+    /// Queries of one stream, keys of another, each spread as its own stream is: one voice listens to
+    /// another.
+    Sharded,
+    /// Queries are spread as their stream is; every rank holds all keys, the same ones: text, an image.
     Replicated,
-    /// The first `text` keys are replicated, the rest are the queries' own; counted once.
+    /// Text and one stream in one sequence: the first `text` queries and the first `text` keys are
+    /// replicated text, the rest of both is the stream's own, spread alike. Every query sees all text,
+    /// counted once however many ranks hold it, and the whole stream. The answer to the text is
+    /// replicated too.
     Joint {
-        /// How many keys lead.
+        /// How many tokens lead.
         text: usize,
     },
-    /// Only tokens that share the coordinate on this axis of `positions`.
+    /// [`Reach::Own`], of which only tokens that share the coordinate on this axis of `positions` see
+    /// each other.
     Within {
         /// The axis.
         axis: usize,
@@ -53,11 +63,18 @@ pub enum Reach {
 }
 
 /// How tokens mix: the plain kernel, or a layout around one.
+///
+/// The contract between who asks and who answers:
+///
+/// - Within one forward pass a site is entered once, so that what is kept can be kept by site. A whole
+///   block may be run again, to go back through it; its sites are then entered again with the same
+///   values, and must answer the same bits.
+/// - Every rank enters the same sites in the same order, with the same reach and mask.
+/// - Queries and keys are what [`Reach`] says. A reach, a mask or a number of heads that an
+///   implementation cannot serve is refused by name, and by every rank alike.
+/// - Masks are addressed by the global index of the token, whatever part of the tokens a rank holds.
 pub trait Attention {
-    /// Attends and returns `[B, T, N, H]`.
-    ///
-    /// The scale is `1 / sqrt(H)`. `mask` is added to the scores, `[B | 1, N | 1, T | 1, S]`,
-    /// addressed by the global index of the token.
+    /// Attends and returns `[B, T, N, H]`. The scale is `1 / sqrt(H)`.
     ///
     /// # Errors
     /// This implementation cannot do that here, or its exchange failed.
@@ -66,13 +83,47 @@ pub trait Attention {
         site: Site,
         qkv: Qkv,
         reach: Reach,
-        mask: Option<&Tensor<4>>,
+        mask: Option<&Mask>,
     ) -> Result<Tensor<4>>;
+}
+
+impl Qkv {
+    /// Checks that queries, keys and values fit each other and what `reach` says of them.
+    ///
+    /// # Errors
+    /// What does not fit, as a refusal of `layout`.
+    pub fn check(&self, layout: &'static str, site: Site, reach: Reach) -> Result<()> {
+        let [batch, queries, heads, width] = self.q.dims();
+        let [_, keys, _, _] = self.k.dims();
+        let fault =
+            if self.k.dims() != [batch, keys, heads, width] || self.v.dims() != self.k.dims() {
+                let dims = [self.q.dims(), self.k.dims(), self.v.dims()];
+                Some(format!("queries, keys and values of shapes {dims:?} do not fit each other"))
+            } else {
+                match reach {
+                    Reach::Own | Reach::Within { .. } if queries != keys => Some(format!(
+                        "{queries} queries and {keys} keys are not the same tokens; \
+                     say `Sharded` for another stream's and `Replicated` for text"
+                    )),
+                    Reach::Joint { text } if queries != keys || text > keys => Some(format!(
+                        "{queries} queries and {keys} keys are not {text} of text and one stream"
+                    )),
+                    _ => None,
+                }
+            };
+        match fault {
+            None => Ok(()),
+            Some(reason) => Err(Error::Attention { layout, site: site.to_string(), reason }),
+        }
+    }
 }
 
 /// One device that holds every token.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain;
+
+/// What it is called when it refuses.
+const PLAIN: &str = "the plain kernel";
 
 impl Attention for Plain {
     fn attend(
@@ -80,17 +131,27 @@ impl Attention for Plain {
         site: Site,
         qkv: Qkv,
         reach: Reach,
-        mask: Option<&Tensor<4>>,
+        mask: Option<&Mask>,
     ) -> Result<Tensor<4>> {
+        let refuse =
+            |reason: String| Error::Attention { layout: PLAIN, site: site.to_string(), reason };
+        qkv.check(PLAIN, site, reach)?;
         if let Reach::Within { axis } = reach {
-            return Err(crate::Error::Attention {
-                layout: "the plain kernel",
-                site: site.to_string(),
-                reason: format!("attention within axis {axis} has no family that needs it yet"),
-            });
+            let reason = format!("attention within axis {axis} has no family that needs it yet");
+            return Err(refuse(reason));
         }
-        let scale = 1.0 / (qkv.q.dims()[3] as f32).sqrt();
-        let Qkv { q, k, v } = qkv;
-        Ok(kernels::attention(AttentionInputs { q, k, v, mask: mask.cloned(), scale }))
+        match mask {
+            None => Ok(kernel(qkv, None)),
+            Some(mask) => {
+                mask.check(&qkv, reach).map_err(refuse)?;
+                Ok(mask.attend(qkv))
+            }
+        }
     }
+}
+
+/// All queries see all keys, but for a dense mask that is added to the scores.
+pub(crate) fn kernel(Qkv { q, k, v }: Qkv, mask: Option<Tensor<4>>) -> Tensor<4> {
+    let scale = 1.0 / (q.dims()[3] as f32).sqrt();
+    kernels::attention(AttentionInputs { q, k, v, mask, scale })
 }

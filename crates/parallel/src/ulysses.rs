@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use comm::Group;
-use nn::{Attention, Error, Qkv, Reach, Result, Site};
+use nn::{Attention, Error, Mask, Qkv, Reach, Result, Site};
 
 use crate::shard::share;
 
@@ -12,8 +12,8 @@ const TOKENS: usize = 1;
 /// The dim of the heads.
 const HEADS: usize = 2;
 
-/// Self-attention over tokens that are spread over `group`, served by `inner` with all tokens and
-/// some of the heads.
+/// Attention among tokens that are spread over `group`, served by `inner` with all tokens and some of
+/// the heads.
 ///
 /// The number of tokens may differ from rank to rank; the heads must divide by the ranks.
 #[derive(Clone, Debug)]
@@ -24,16 +24,20 @@ pub struct Ulysses<A> {
     pub inner: A,
 }
 
+/// What it is called when it refuses.
+const ULYSSES: &str = "Ulysses";
+
 impl<A: Attention> Attention for Ulysses<A> {
     fn attend(
         &mut self,
         site: Site,
         qkv: Qkv,
         reach: Reach,
-        mask: Option<&Tensor<4>>,
+        mask: Option<&Mask>,
     ) -> Result<Tensor<4>> {
+        qkv.check(ULYSSES, site, reach)?;
         match reach {
-            Reach::Own => self.attend_own(site, qkv, mask),
+            Reach::Own | Reach::Sharded => self.attend_spread(site, qkv, reach, mask),
             Reach::Replicated => {
                 let mask = mask.map(|mask| self.own_queries(site, &qkv, mask)).transpose()?;
                 self.inner.attend(site, qkv, reach, mask.as_ref())
@@ -48,7 +52,15 @@ impl<A: Attention> Attention for Ulysses<A> {
 }
 
 impl<A: Attention> Ulysses<A> {
-    fn attend_own(&mut self, site: Site, qkv: Qkv, mask: Option<&Tensor<4>>) -> Result<Tensor<4>> {
+    /// Queries and keys are spread, each by the number of its own tokens; between the exchanges both are
+    /// whole, so that any mask means what it means on one device.
+    fn attend_spread(
+        &mut self,
+        site: Site,
+        qkv: Qkv,
+        reach: Reach,
+        mask: Option<&Mask>,
+    ) -> Result<Tensor<4>> {
         let [_, _, heads, _] = qkv.q.dims();
         let ranks = self.group.size();
         // Every rank must refuse before the first message, or the others would wait for it.
@@ -63,7 +75,7 @@ impl<A: Attention> Ulysses<A> {
         let (k, _) = self.to_heads(format!("k of {site}"), qkv.k)?;
         let (v, _) = self.to_heads(format!("v of {site}"), qkv.v)?;
         let mask = mask.map(|mask| self.own_heads(heads / ranks, mask));
-        let out = self.inner.attend(site, Qkv { q, k, v }, Reach::Own, mask.as_ref())?;
+        let out = self.inner.attend(site, Qkv { q, k, v }, reach, mask.as_ref())?;
         self.to_tokens(format!("the output of {site}"), out, counts)
     }
 
@@ -85,18 +97,28 @@ impl<A: Attention> Ulysses<A> {
         Ok(kernels::linear_map(x, move |_| out.clone(), adjoint))
     }
 
-    /// The part of a mask `[B | 1, N | 1, T | 1, S]` that is about this rank's heads.
-    fn own_heads(&self, share: usize, mask: &Tensor<4>) -> Tensor<4> {
-        match mask.dims()[1] {
-            1 => mask.clone(),
-            _ => mask.clone().narrow(1, self.group.rank() * share, share),
+    /// The part of a mask that is about this rank's heads; only a dense one tells heads apart.
+    fn own_heads(&self, share: usize, mask: &Mask) -> Mask {
+        match mask {
+            Mask::Dense(dense) if dense.dims()[1] > 1 => {
+                Mask::Dense(dense.clone().narrow(1, self.group.rank() * share, share))
+            }
+            mask => mask.clone(),
         }
     }
 
-    /// The part of a mask `[B | 1, N | 1, T | 1, S]` that is about this rank's queries.
-    fn own_queries(&self, site: Site, qkv: &Qkv, mask: &Tensor<4>) -> Result<Tensor<4>> {
+    /// The part of a mask that is about this rank's queries, where every rank holds all keys.
+    fn own_queries(&self, site: Site, qkv: &Qkv, mask: &Mask) -> Result<Mask> {
         let [_, own, _, _] = qkv.q.dims();
-        let [_, _, tokens, _] = mask.dims();
+        let dense = match mask {
+            Mask::Dense(dense) => dense,
+            Mask::Lengths(_) => return Ok(mask.clone()),
+            Mask::CausalFrames { .. } | Mask::Blocks { .. } => {
+                let reason = format!("{} cannot be cut to a shard of the queries", mask.name());
+                return Err(refuse(site, reason));
+            }
+        };
+        let [_, _, tokens, _] = dense.dims();
         if tokens == 1 {
             return Ok(mask.clone());
         }
@@ -105,7 +127,7 @@ impl<A: Attention> Ulysses<A> {
             let reason = format!("a mask for {tokens} queries does not fit a shard of {own}");
             return Err(refuse(site, reason));
         }
-        Ok(mask.clone().narrow(2, range.start, own))
+        Ok(Mask::Dense(dense.clone().narrow(2, range.start, own)))
     }
 }
 
@@ -139,5 +161,5 @@ fn exchange(error: comm::Error) -> Error {
 }
 
 fn refuse(site: Site, reason: impl Into<String>) -> Error {
-    Error::Attention { layout: "Ulysses", site: site.to_string(), reason: reason.into() }
+    Error::Attention { layout: ULYSSES, site: site.to_string(), reason: reason.into() }
 }

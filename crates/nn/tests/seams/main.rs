@@ -1,6 +1,8 @@
 //! The seams, proved with the smallest family that uses them all.
 
+mod attention;
 mod blockwise;
+mod masks;
 mod packing;
 
 use testkit::parity::Question;

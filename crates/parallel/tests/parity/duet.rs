@@ -1,4 +1,4 @@
-//! Duet's picture: places from positions, a level per token, words.
+//! Duet: places from positions, a level per token, words, and two voices that hear each other.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use models::dit::duet::{Duet, DuetConfig};
@@ -10,8 +10,11 @@ use super::{TOLERANCE, ulysses};
 
 const BATCH: usize = 2;
 
-fn duet(grid: [usize; 3]) -> Question<Duet> {
-    let config = DuetConfig { heads: 4, head_width: 8, depth: 2, ..DuetConfig::new(5, None, 3) };
+/// A picture of `grid` patches, and as many tokens of sound as are asked for.
+pub(crate) fn duet(grid: [usize; 3], sound: Option<usize>) -> Question<Duet> {
+    let channels = sound.map(|_| 4);
+    let config =
+        DuetConfig { heads: 4, head_width: 8, depth: 2, ..DuetConfig::new(5, channels, 3) };
     let model = Duet { config };
     let store = Store::declared(|weights| model.declare(weights), parameter);
     let store = store.expect("the model asks for every parameter with one shape");
@@ -31,12 +34,27 @@ fn duet(grid: [usize; 3]) -> Question<Duet> {
         frame: None,
         enabled: true,
     };
-    Question { model, store, inputs: Inputs { video, audio: None } }
+    let audio = sound.map(|tokens| Modality {
+        tokens: tensor("sound", [BATCH, tokens, 4]),
+        levels: Levels::per_sample(video.sigma.clone() * 700.0),
+        positions: nn::grid_positions([tokens], [0.1], BATCH, &device),
+        context: Context::text(tensor("words", [BATCH, 3, 3]), None),
+        ..video.clone()
+    });
+    Question { model, store, inputs: Inputs { video, audio } }
 }
 
 #[test]
 fn ulysses_with_even_and_uneven_tokens() {
     for (ranks, grid) in [(1, [2, 3, 2]), (2, [2, 3, 2]), (2, [3, 5, 1]), (4, [3, 3, 2])] {
-        check(&duet(grid), ranks, TOLERANCE, ulysses);
+        check(&duet(grid, None), ranks, TOLERANCE, ulysses);
+    }
+}
+
+/// Each voice is spread by its own number of tokens, and hears the whole of the other.
+#[test]
+fn ulysses_with_voices_of_different_lengths() {
+    for (ranks, sound) in [(1, 7), (2, 7), (2, 4), (4, 5), (4, 18)] {
+        check(&duet([3, 3, 2], Some(sound)), ranks, TOLERANCE, ulysses);
     }
 }

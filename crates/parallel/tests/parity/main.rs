@@ -1,7 +1,9 @@
 //! The law of layouts: every layout gives the answer of one device.
 
+mod contract;
 mod duet;
 mod masks;
+mod pixart;
 mod planted;
 mod refusals;
 mod sound;

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use comm::Group;
 use nn::{
-    Attention, Backward, Inputs, Loss, Network, Parameters, Plain, Prediction, Provider, Qkv,
+    Attention, Backward, Inputs, Loss, Mask, Network, Parameters, Plain, Prediction, Provider, Qkv,
     Reach, Result, Schedule, Site,
 };
 use parallel::Ulysses;
@@ -33,7 +33,7 @@ impl<A: Attention> Attention for Twisted<A> {
         site: Site,
         qkv: Qkv,
         reach: Reach,
-        mask: Option<&Tensor<4>>,
+        mask: Option<&Mask>,
     ) -> Result<Tensor<4>> {
         if reach != Reach::Own {
             return self.inner.attend(site, qkv, reach, mask);
@@ -126,7 +126,7 @@ impl Attention for Forgetful {
         site: Site,
         qkv: Qkv,
         reach: Reach,
-        mask: Option<&Tensor<4>>,
+        mask: Option<&Mask>,
     ) -> Result<Tensor<4>> {
         if reach != Reach::Own {
             return self.0.attend(site, qkv, reach, mask);

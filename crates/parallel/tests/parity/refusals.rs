@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use comm::{Group, on_ranks};
-use nn::{Attention, Error, Plain, Qkv, Reach, Schedule, Site};
+use nn::{Attention, Error, Mask, Plain, Qkv, Reach, Schedule, Site};
 use parallel::{Sharded, Ulysses};
 use testkit::numbers::tensor;
 use testkit::parity::Question;
@@ -126,7 +126,7 @@ fn a_mask_for_another_number_of_queries_is_refused() {
         let mut attention = Ulysses { group, inner: Plain };
         let [q, k] = [3, 5].map(|length| tensor::<4>("x", [1, length, 4, 3]));
         let qkv = Qkv { q, k: k.clone(), v: k };
-        let mask: Tensor<4> = tensor("mask", [1, 1, 9, 5]);
+        let mask = Mask::Dense(tensor("mask", [1, 1, 9, 5]));
         attention.attend(SITE, qkv, Reach::Replicated, Some(&mask)).unwrap_err().to_string()
     });
     for error in errors {

@@ -11,7 +11,7 @@ use super::{TOLERANCE, ulysses};
 const BATCH: usize = 2;
 
 /// Two samples of a small video, `grid` in patches.
-fn wan(grid: [usize; 3]) -> Question<Wan> {
+pub(crate) fn wan(grid: [usize; 3]) -> Question<Wan> {
     let model = Wan {
         config: WanConfig {
             heads: 4,

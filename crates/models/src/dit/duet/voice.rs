@@ -3,7 +3,8 @@
 use burn::tensor::Tensor;
 use kernels::{Activation, Modulation, gated_residual};
 use nn::{
-    Attention, LayerNorm, Levels, Linear, Modality, Qkv, Reach, Result, RmsNorm, Site, Weights,
+    Attention, LayerNorm, Levels, Linear, Mask, Modality, Qkv, Reach, Result, RmsNorm, Site,
+    Weights,
 };
 
 use super::DuetConfig;
@@ -185,14 +186,15 @@ impl Part {
 
         let qkv = self.text.project(self.norm.apply(x.clone(), None), shared.text.clone());
         let site = self.site(["video-text", "audio-text"]);
-        let read = attention.attend(site, qkv, Reach::Replicated, shared.text_mask.as_ref())?;
+        let mask = shared.text_mask.clone().map(Mask::Dense);
+        let read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
         x = x + self.text.join(read);
 
         if let (Some(other), Some(heard)) = (&self.other, heard) {
             let heard = self.norm.apply(heard, None);
             let qkv = other.project(self.norm.apply(x.clone(), None), heard);
             let site = self.site(["video-audio", "audio-video"]);
-            x = x + other.join(attention.attend(site, qkv, Reach::Own, None)?);
+            x = x + other.join(attention.attend(site, qkv, Reach::Sharded, None)?);
         }
 
         let modulation = Modulation { shift: row(3), scale: row(4), index: index() };

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use kernels::{Activation, Modulation, gated_residual};
-use nn::{Attention, Frame, LayerNorm, Levels, Linear, Qkv, Reach, Result, Site, Weights};
+use nn::{Attention, Frame, LayerNorm, Levels, Linear, Mask, Qkv, Reach, Result, Site, Weights};
 
 use super::PixartConfig;
 use super::model::Shared;
@@ -174,8 +174,9 @@ impl Block {
 
         let site = Site { layer: self.index, name: "attn2" };
         let qkv = self.text.qkv(x.clone(), shared.text.clone());
-        let mask = shared.text_mask.as_ref();
-        let x = x + self.text.join(attention.attend(site, qkv, Reach::Replicated, mask)?);
+        let mask = shared.text_mask.clone().map(Mask::Dense);
+        let read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
+        let x = x + self.text.join(read);
 
         let modulation = Modulation { scale: scale_up, shift: shift_up, index: index() };
         let normed = self.norm.apply(x.clone(), Some(&modulation));

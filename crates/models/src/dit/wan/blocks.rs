@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use kernels::{Activation, Modulation, gated_residual};
-use nn::{Attention, LayerNorm, Linear, Qkv, Reach, Result, RmsNorm, Site, Weights};
+use nn::{Attention, LayerNorm, Linear, Mask, Qkv, Reach, Result, RmsNorm, Site, Weights};
 
 use super::WanConfig;
 use super::model::{Rope, Shared};
@@ -156,7 +156,8 @@ impl Block {
     ) -> Result<Tensor<3>> {
         let q = self.cross.queries(x);
         let [k, v] = self.cross.keys.apply(shared.text.clone());
-        let (mask, qkv) = (shared.text_mask.as_ref(), Qkv { q: q.clone(), k, v });
+        let mask = shared.text_mask.clone().map(Mask::Dense);
+        let (mask, qkv) = (mask.as_ref(), Qkv { q: q.clone(), k, v });
         let mut read = attention.attend(self.site("text"), qkv, Reach::Replicated, mask)?;
         if let (Some(keys), Some(picture)) = (&self.picture, &shared.picture) {
             let [k, v] = keys.apply(picture.clone());
