@@ -140,8 +140,8 @@ impl Dit for Toy {
             ((mask.clone() - 1.0) * 10_000.0).reshape([batch, 1, 1, words])
         });
         Ok(Shared {
-            modulation: second.apply(first.apply_with(embedded, Activation::Silu)),
-            text: text.apply(context.tokens.clone()),
+            modulation: second.apply(first.apply_with(embedded, Activation::Silu)?)?,
+            text: text.apply(context.tokens.clone())?,
             text_mask,
             index: levels.index.clone(),
         })
@@ -149,7 +149,7 @@ impl Dit for Toy {
 
     fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
         let embed = weights.linear("embed", self.channels, self.width())?;
-        let tokens = embed.apply(inputs.video.tokens.clone());
+        let tokens = embed.apply(inputs.video.tokens.clone())?;
         let positions = nn::position_embedding(&inputs.video.positions, &[0], self.width());
         Ok(Stream(tokens + positions))
     }
@@ -169,7 +169,7 @@ impl Dit for Toy {
         let [shift, scale, _] = thirds(shared.modulation.clone());
         let modulation = Modulation { scale, shift, index: shared.index.clone() };
         let normed = LayerNorm::plain(EPSILON).apply(stream.0, Some(&modulation));
-        let video = weights.linear("head", self.width(), self.channels)?.apply(normed);
+        let video = weights.linear("head", self.width(), self.channels)?.apply(normed)?;
         Ok(Prediction { video, audio: None })
     }
 }
@@ -200,20 +200,20 @@ impl Block {
         let modulation = Modulation { scale, shift, index: shared.index.clone() };
         let normed = LayerNorm::plain(EPSILON).apply(x.clone(), Some(&modulation));
 
-        let [q, k, v] = thirds(self.qkv.apply(normed)).map(|x| self.split(x));
+        let [q, k, v] = thirds(self.qkv.apply(normed)?).map(|x| self.split(x));
         let site = Site { layer: self.index, name: "own" };
         let mixed = attention.attend(site, Qkv { q, k, v }, Reach::Own, None)?;
-        let x = gated_residual(x, self.out.apply(join(mixed)), gate, shared.index.clone());
+        let x = gated_residual(x, self.out.apply(join(mixed))?, gate, shared.index.clone());
 
         let qkv = Qkv {
-            q: self.split(self.text_q.apply(x.clone())),
-            k: self.split(self.text_k.apply(shared.text.clone())),
-            v: self.split(self.text_v.apply(shared.text.clone())),
+            q: self.split(self.text_q.apply(x.clone())?),
+            k: self.split(self.text_k.apply(shared.text.clone())?),
+            v: self.split(self.text_v.apply(shared.text.clone())?),
         };
         let site = Site { layer: self.index, name: "text" };
         let mask = shared.text_mask.clone().map(Mask::Dense);
         let read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
-        Ok(x + self.text_out.apply(join(read)))
+        Ok(x + self.text_out.apply(join(read))?)
     }
 
     /// `[B, T, N H]` to `[B, T, N, H]`, however many heads this rank holds.

@@ -13,11 +13,11 @@ use burn::tensor::{Gradients, Tensor};
 use crate::attention::Attention;
 use crate::error::{Error, Result};
 use crate::inputs::{Inputs, Prediction};
-use crate::layers::Linear;
 use crate::network::{Network, forward, link};
 use crate::packed::Packed;
+use crate::provider::Provider;
 use crate::schedule::Recompute;
-use crate::weights::{Bias, Provider, Weights};
+use crate::weights::Weights;
 
 /// Named gradients, and that of the tokens.
 #[derive(Debug, Default)]
@@ -104,8 +104,8 @@ impl Provider for Recording<'_> {
         self.inner.has(name)
     }
 
-    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Linear> {
-        self.inner.linear_from(self, name, [inputs, outputs], bias)
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(self.inner)
     }
 }
 

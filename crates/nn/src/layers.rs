@@ -3,13 +3,18 @@
 use burn::tensor::{DType, Int, Tensor};
 use kernels::{Activation, CausalFrames, Convolution, Modulation};
 
+use crate::error::Result;
+
 /// A linear layer; what is behind it may be dense, sharded or adapted.
 pub struct Linear(Box<dyn Project>);
 
 /// The map behind a [`Linear`].
 pub trait Project {
     /// `activation(x W^T + b)` of `[rows, inputs]`.
-    fn project(&self, x: Tensor<2>, activation: Activation) -> Tensor<2>;
+    ///
+    /// # Errors
+    /// What is behind it cannot be reached.
+    fn project(&self, x: Tensor<2>, activation: Activation) -> Result<Tensor<2>>;
 }
 
 impl Linear {
@@ -24,18 +29,28 @@ impl Linear {
     }
 
     /// `[.., inputs]` to `[.., outputs]`.
-    pub fn apply<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+    ///
+    /// # Errors
+    /// What is behind the layer cannot be reached.
+    pub fn apply<const D: usize>(&self, x: Tensor<D>) -> Result<Tensor<D>> {
         self.apply_with(x, Activation::Identity)
     }
 
     /// The same followed by an activation, fused where that is possible.
-    pub fn apply_with<const D: usize>(&self, x: Tensor<D>, activation: Activation) -> Tensor<D> {
+    ///
+    /// # Errors
+    /// As [`Linear::apply`].
+    pub fn apply_with<const D: usize>(
+        &self,
+        x: Tensor<D>,
+        activation: Activation,
+    ) -> Result<Tensor<D>> {
         let mut dims = x.dims();
         let inputs = dims[D - 1];
         let rows = dims[..D - 1].iter().product::<usize>();
-        let out = self.0.project(x.reshape([rows, inputs]), activation);
+        let out = self.0.project(x.reshape([rows, inputs]), activation)?;
         dims[D - 1] = out.dims()[1];
-        out.reshape(dims)
+        Ok(out.reshape(dims))
     }
 }
 
@@ -45,8 +60,8 @@ struct Dense {
 }
 
 impl Project for Dense {
-    fn project(&self, x: Tensor<2>, activation: Activation) -> Tensor<2> {
-        kernels::linear(x, self.weight.clone(), self.bias.clone(), activation)
+    fn project(&self, x: Tensor<2>, activation: Activation) -> Result<Tensor<2>> {
+        Ok(kernels::linear(x, self.weight.clone(), self.bias.clone(), activation))
     }
 }
 
@@ -114,18 +129,48 @@ impl LayerNorm {
     }
 }
 
-/// RMS norm over the last dim.
-pub struct RmsNorm {
-    /// `[D]`.
-    pub weight: Tensor<1>,
-    /// Added to the mean square.
-    pub epsilon: f32,
+/// RMS norm over the last dim; a layout that spreads that dim over ranks puts its own map behind it.
+pub struct RmsNorm(Box<dyn Normalize>);
+
+/// The map behind an [`RmsNorm`].
+pub trait Normalize {
+    /// `[rows, width]`, normalised row by row and scaled.
+    ///
+    /// # Errors
+    /// What is behind it cannot be reached.
+    fn normalize(&self, x: Tensor<2>) -> Result<Tensor<2>>;
 }
 
 impl RmsNorm {
-    /// `[.., D]`, normalised.
-    pub fn apply<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        kernels::rms_norm(x, Some(self.weight.clone()), self.epsilon)
+    /// A norm with its whole weight `[width]`; `epsilon` is added to the mean square.
+    pub fn dense(weight: Tensor<1>, epsilon: f32) -> RmsNorm {
+        RmsNorm(Box::new(Whole { weight, epsilon }))
+    }
+
+    /// A norm with a map of the caller's.
+    pub fn of(normalize: impl Normalize + 'static) -> RmsNorm {
+        RmsNorm(Box::new(normalize))
+    }
+
+    /// `[.., width]`, normalised.
+    ///
+    /// # Errors
+    /// What is behind the norm cannot be reached.
+    pub fn apply<const D: usize>(&self, x: Tensor<D>) -> Result<Tensor<D>> {
+        let dims = x.dims();
+        let rows = dims[..D - 1].iter().product::<usize>();
+        Ok(self.0.normalize(x.reshape([rows, dims[D - 1]]))?.reshape(dims))
+    }
+}
+
+struct Whole {
+    weight: Tensor<1>,
+    epsilon: f32,
+}
+
+impl Normalize for Whole {
+    fn normalize(&self, x: Tensor<2>) -> Result<Tensor<2>> {
+        Ok(kernels::rms_norm(x, Some(self.weight.clone()), self.epsilon))
     }
 }
 

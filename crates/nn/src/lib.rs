@@ -5,6 +5,7 @@
 //! [`Dit`] (who runs which block, and when). Whoever runs a model sees a [`Network`] and is a
 //! [`Schedule`].
 
+mod adapted;
 mod attention;
 mod backward;
 mod embedding;
@@ -17,22 +18,27 @@ mod mask;
 mod network;
 mod packed;
 mod patch;
+mod provider;
 mod schedule;
 mod store;
 mod weights;
 
+pub use adapted::{Adapted, Adapter, Adapters, Dropout};
 pub use attention::{Attention, Plain, Qkv, Reach, Site};
 pub use backward::{Backward, Loss, Parameters, Recording, Trainable, backward};
 pub use embedding::{grid_positions, position_embedding, rope_angles, timestep_embedding};
 pub use error::{Error, Result, most_similar};
 pub use fold::Dit;
 pub use inputs::{Context, Frame, Inputs, Levels, Modality, Prediction};
-pub use layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, Project, RmsNorm};
-pub use lora::{Adapted, Adapters, Change, LowRank, Merge, Patch};
+pub use layers::{
+    Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, Normalize, Project, RmsNorm,
+};
+pub use lora::{Change, LowRank, Merge, Patch};
 pub use mask::Mask;
 pub use network::{Network, forward, run_blocks};
 pub use packed::{Bag, Entry, EntryData, Kind, Packed};
 pub use patch::{patchify, unpatchify};
+pub use provider::{Bias, Provider};
 pub use schedule::{OneDevice, Recompute, Schedule};
 pub use store::{Parameter, Precision, Store};
-pub use weights::{Bias, Provider, Weights};
+pub use weights::Weights;

@@ -4,15 +4,18 @@
 //! it costs nothing when the model runs and a copy of each matrix it touches; beside, it costs two
 //! small products per layer and no copy, so the file that `W` is mapped from stays shared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use burn::tensor::{DType, Tensor};
 use kernels::Activation;
 
+use crate::adapted::{Adapter, Adapters};
 use crate::error::{Error, Result, most_similar};
-use crate::layers::{Linear, Project};
 use crate::store::{Parameter, Store};
-use crate::weights::{Bias, Provider};
+
+/// How the names of `A` and `B` end.
+const DOWN: &str = ".lora_A.weight";
+const UP: &str = ".lora_B.weight";
 
 /// `scale * up * down`.
 #[derive(Clone, Debug)]
@@ -26,6 +29,11 @@ pub struct LowRank {
 }
 
 impl LowRank {
+    /// What the two matrices of a layer's change are called beside the layer's own parameters: `A`, `B`.
+    pub fn names(layer: &str) -> [String; 2] {
+        [DOWN, UP].map(|part| format!("{layer}{part}"))
+    }
+
     /// The change as a matrix `[outputs, inputs]` in f32.
     pub fn delta(&self) -> Tensor<2> {
         let up = self.up.clone().cast(DType::F32);
@@ -35,7 +43,7 @@ impl LowRank {
     }
 
     /// What it adds to a layer's output: `[rows, inputs]` to `[rows, outputs]`.
-    fn project(&self, x: Tensor<2>) -> Tensor<2> {
+    pub(crate) fn project(&self, x: Tensor<2>) -> Tensor<2> {
         let inner = kernels::linear(x, self.down.clone(), None, Activation::Identity);
         kernels::linear(inner * self.scale, self.up.clone(), None, Activation::Identity)
     }
@@ -69,22 +77,11 @@ pub enum Merge {
     Beside,
 }
 
-/// Low-rank changes that are kept beside their matrices, by the matrix's name.
-#[derive(Clone, Debug, Default)]
-pub struct Adapters(BTreeMap<String, Vec<LowRank>>);
-
-impl Adapters {
-    /// Whether nothing is kept beside.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 impl Store {
     /// Applies changes, those to one parameter in their order, summed in f32 and rounded once to the
     /// parameter's own type. Parameters without a change stay as they are, mapped if they were.
     ///
-    /// With [`Merge::Beside`] low-rank changes to matrices are handed back, for [`Adapted`]; all
+    /// With [`Merge::Beside`] low-rank changes to matrices are handed back, for [`Adapted`](crate::Adapted); all
     /// others are made here.
     ///
     /// # Errors
@@ -99,7 +96,7 @@ impl Store {
             let matrix = self.get(&parameter).is_some_and(|known| known.shape.len() == 2);
             match change {
                 Change::LowRank(change) if matrix && merge == Merge::Beside => {
-                    adapters.0.entry(parameter).or_default().push(change);
+                    adapters.push(parameter, Adapter::held(change));
                 }
                 change => merged.entry(parameter).or_default().push(change),
             }
@@ -113,12 +110,47 @@ impl Store {
         Ok(adapters)
     }
 
-    fn check(&self, patch: &Patch) -> Result<()> {
-        let parameter = self.get(&patch.parameter).ok_or_else(|| Error::Missing {
-            name: patch.parameter.clone(),
+    /// Folds every pair of parameters called [`LowRank::names`] into `<layer>.weight`, `scale` times, as
+    /// [`Store::adapt`] folds any change; the pairs are then gone. A store without pairs stays as it is.
+    ///
+    /// # Errors
+    /// A pair lacks its half or its layer, or does not fit it. The store is then unchanged.
+    pub fn merge_pairs(&mut self, scale: f32) -> Result<()> {
+        let ends = |name: &str| {
+            name.strip_suffix(DOWN).or_else(|| name.strip_suffix(UP)).map(str::to_owned)
+        };
+        let layers: BTreeSet<String> = self.iter().filter_map(|(name, _)| ends(name)).collect();
+        let mut patches = Vec::new();
+        for layer in &layers {
+            let matrix = |name: &str| {
+                let own = self.known(name)?;
+                let outputs = own.shape.first().copied().unwrap_or(1);
+                let inputs = own.shape.iter().skip(1).product();
+                Ok(own.values.clone().reshape([outputs, inputs]))
+            };
+            let [down, up] = LowRank::names(layer);
+            let change = LowRank { down: matrix(&down)?, up: matrix(&up)?, scale };
+            let parameter = format!("{layer}.weight");
+            patches.push(Patch { parameter, change: Change::LowRank(change) });
+        }
+        self.adapt(patches, Merge::Into)?;
+        for name in layers.iter().flat_map(|layer| LowRank::names(layer)) {
+            self.remove(&name);
+        }
+        Ok(())
+    }
+
+    /// A parameter that must be there.
+    fn known(&self, name: &str) -> Result<&Parameter> {
+        self.get(name).ok_or_else(|| Error::Missing {
+            name: name.to_owned(),
             origin: self.origin().to_owned(),
-            near: most_similar(&patch.parameter, self.iter().map(|(name, _)| name)),
-        })?;
+            near: most_similar(name, self.iter().map(|(name, _)| name)),
+        })
+    }
+
+    fn check(&self, patch: &Patch) -> Result<()> {
+        let parameter = self.known(&patch.parameter)?;
         let outputs = parameter.shape.first().copied().unwrap_or(1);
         let inputs = parameter.shape.iter().skip(1).product::<usize>();
         let (got, fits) = match &patch.change {
@@ -144,7 +176,7 @@ impl Store {
 }
 
 /// The parameter with its changes, in its own type.
-fn changed(parameter: &Parameter, changes: &[Change]) -> Parameter {
+pub(crate) fn changed(parameter: &Parameter, changes: &[Change]) -> Parameter {
     let dtype = parameter.values.dtype();
     let elements = parameter.values.dims()[0];
     let mut values = parameter.values.clone().cast(DType::F32);
@@ -156,186 +188,4 @@ fn changed(parameter: &Parameter, changes: &[Change]) -> Parameter {
             };
     }
     Parameter { values: values.cast(dtype), shape: parameter.shape.clone() }
-}
-
-/// A provider whose linear layers have [`Adapters`] beside them.
-///
-/// A changed matrix that is asked for as values rather than as a layer comes merged.
-#[derive(Clone, Copy)]
-pub struct Adapted<'a> {
-    base: &'a dyn Provider,
-    adapters: &'a Adapters,
-}
-
-impl<'a> Adapted<'a> {
-    /// The layers of `base` with `adapters` beside them.
-    pub fn new(base: &'a dyn Provider, adapters: &'a Adapters) -> Adapted<'a> {
-        Adapted { base, adapters }
-    }
-}
-
-impl Provider for Adapted<'_> {
-    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
-        let values = self.base.values(name, shape)?;
-        let Some(adapters) = self.adapters.0.get(name) else { return Ok(values) };
-        let changes: Vec<Change> = adapters.iter().cloned().map(Change::LowRank).collect();
-        Ok(changed(&Parameter { values, shape: shape.to_vec() }, &changes).values)
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.base.has(name)
-    }
-
-    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Linear> {
-        let base = self.base.linear(name, inputs, outputs, bias)?;
-        Ok(match self.adapters.0.get(&format!("{name}.weight")) {
-            None => base,
-            Some(adapters) => Linear::of(Beside { base, adapters: adapters.clone() }),
-        })
-    }
-}
-
-struct Beside {
-    base: Linear,
-    adapters: Vec<LowRank>,
-}
-
-impl Project for Beside {
-    fn project(&self, x: Tensor<2>, activation: Activation) -> Tensor<2> {
-        let out = self.base.apply(x.clone());
-        let adapters = self.adapters.iter();
-        activation.apply(adapters.fold(out, |out, adapter| out + adapter.project(x.clone())))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use burn::tensor::{DType, Device, Tensor};
-    use kernels::Activation;
-
-    use super::{Adapted, Change, LowRank, Merge, Patch};
-    use crate::{Bias, Parameter, Provider, Store};
-
-    fn tensor<const D: usize>(shape: [usize; D], seed: usize) -> Tensor<D> {
-        let elements = shape.iter().product::<usize>();
-        let value = |index: usize| ((index * 37 + seed * 11) % 23) as f32 / 7.0 - 1.5;
-        let values: Vec<f32> = (0..elements).map(value).collect();
-        Tensor::<1>::from_floats(&values[..], &Device::flex()).reshape(shape)
-    }
-
-    fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-        tensor.cast(DType::F32).into_data().try_to_vec().expect("f32")
-    }
-
-    fn store() -> Store {
-        let mut store = Store::new("the test");
-        store.insert("layer.weight", Parameter::new(tensor([5, 3], 1)));
-        store.insert("layer.bias", Parameter::new(tensor([5], 2)));
-        store.insert("kernel.weight", Parameter::new(tensor([4, 3, 2], 3)));
-        store.insert("half.weight", Parameter::new(tensor([5, 3], 4).cast(DType::BF16)));
-        store
-    }
-
-    fn low_rank([outputs, inputs]: [usize; 2], seed: usize, scale: f32) -> LowRank {
-        LowRank { down: tensor([2, inputs], seed), up: tensor([outputs, 2], seed + 1), scale }
-    }
-
-    fn patch(parameter: &str, change: Change) -> Patch {
-        Patch { parameter: parameter.to_owned(), change }
-    }
-
-    fn patches() -> Vec<Patch> {
-        vec![
-            patch("layer.weight", Change::LowRank(low_rank([5, 3], 5, 0.5))),
-            patch("kernel.weight", Change::LowRank(low_rank([4, 6], 7, -1.0))),
-            patch("layer.bias", Change::Dense(tensor([5], 8), 2.0)),
-            patch("layer.weight", Change::LowRank(low_rank([5, 3], 9, 3.0))),
-            patch("half.weight", Change::LowRank(low_rank([5, 3], 10, 1.0))),
-        ]
-    }
-
-    /// `W + sum of s B A` by hand, in f64.
-    fn by_hand(weight: &[f32], changes: &[LowRank], inputs: usize) -> Vec<f32> {
-        let mut out: Vec<f64> = weight.iter().copied().map(f64::from).collect();
-        for change in changes {
-            let (down, up) = (values(change.down.clone()), values(change.up.clone()));
-            for (index, value) in out.iter_mut().enumerate() {
-                let (row, column) = (index / inputs, index % inputs);
-                let product: f64 = (0..2)
-                    .map(|k| f64::from(up[row * 2 + k]) * f64::from(down[k * inputs + column]))
-                    .sum();
-                *value += f64::from(change.scale) * product;
-            }
-        }
-        out.into_iter().map(|value| value as f32).collect()
-    }
-
-    #[track_caller]
-    fn close(ours: &[f32], wanted: &[f32], bound: f32) {
-        assert_eq!(ours.len(), wanted.len());
-        for (ours, wanted) in ours.iter().zip(wanted) {
-            assert!((ours - wanted).abs() <= bound, "{ours} instead of {wanted}");
-        }
-    }
-
-    #[test]
-    fn merged_changes_add_up_and_touch_nothing_else() {
-        let (before, mut store) = (store(), store());
-        assert!(store.adapt(patches(), Merge::Into).expect("they fit").is_empty());
-        let get = |store: &Store, name| values(store.get(name).expect(name).values.clone());
-        let twice = [low_rank([5, 3], 5, 0.5), low_rank([5, 3], 9, 3.0)];
-        let wanted = by_hand(&get(&before, "layer.weight"), &twice, 3);
-        close(&get(&store, "layer.weight"), &wanted, 1e-5);
-        let wanted = by_hand(&get(&before, "kernel.weight"), &[low_rank([4, 6], 7, -1.0)], 6);
-        close(&get(&store, "kernel.weight"), &wanted, 1e-5);
-        assert_eq!(store.get("kernel.weight").expect("it is there").shape, [4, 3, 2]);
-        let shifted = values(before.get("layer.bias").expect("a bias").values.clone());
-        let shifted: Vec<f32> =
-            shifted.iter().zip(values(tensor([5], 8))).map(|(b, d)| b + 2.0 * d).collect();
-        close(&get(&store, "layer.bias"), &shifted, 1e-6);
-        let half = store.get("half.weight").expect("it is there");
-        assert_eq!(half.values.dtype(), DType::BF16);
-        let wanted = by_hand(&get(&before, "half.weight"), &[low_rank([5, 3], 10, 1.0)], 3);
-        close(&get(&store, "half.weight"), &wanted, 0.03);
-    }
-
-    #[test]
-    fn beside_is_the_same_layer() {
-        let (mut merged, mut kept) = (store(), store());
-        merged.adapt(patches(), Merge::Into).expect("they fit");
-        let adapters = kept.adapt(patches(), Merge::Beside).expect("they fit");
-        let untouched = values(store().get("layer.weight").expect("there").values.clone());
-        assert_eq!(values(kept.get("layer.weight").expect("there").values.clone()), untouched);
-        let adapted = Adapted::new(&kept, &adapters);
-        let x = tensor([2, 7, 3], 12);
-        for activation in [Activation::Identity, Activation::Silu] {
-            let ours = adapted.linear("layer", 3, 5, Bias::With).expect("a layer");
-            let wanted = merged.linear("layer", 3, 5, Bias::With).expect("a layer");
-            let ours = values(ours.apply_with(x.clone(), activation));
-            close(&ours, &values(wanted.apply_with(x.clone(), activation)), 1e-4);
-        }
-        // Asked for as values, it is merged too; so is what is no matrix.
-        for (name, shape) in [("layer.weight", &[5, 3][..]), ("kernel.weight", &[4, 3, 2])] {
-            let ours = values(adapted.values(name, shape).expect("values"));
-            assert_eq!(ours, values(merged.values(name, shape).expect("values")), "{name}");
-        }
-    }
-
-    #[test]
-    fn changes_that_do_not_fit_leave_the_store_alone() {
-        let refused = [
-            ("layer.weigth", Change::LowRank(low_rank([5, 3], 1, 1.0)), "`layer.weight`"),
-            ("layer.weight", Change::LowRank(low_rank([5, 4], 1, 1.0)), "[5, 2] x [2, 4]"),
-            ("layer.bias", Change::Dense(tensor([4], 1), 1.0), "[4]"),
-        ];
-        for (name, change, words) in refused {
-            let mut store = store();
-            let before = values(store.get("layer.weight").expect("there").values.clone());
-            let mut patches = patches();
-            patches.push(patch(name, change));
-            let error = store.adapt(patches, Merge::Into).expect_err(name).to_string();
-            assert!(error.contains(words), "{error}");
-            assert_eq!(values(store.get("layer.weight").expect("there").values.clone()), before);
-        }
-    }
 }

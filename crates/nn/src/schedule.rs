@@ -5,7 +5,8 @@ use crate::backward::{Backward, Loss, Parameters, backward};
 use crate::error::Result;
 use crate::inputs::{Inputs, Prediction};
 use crate::network::{Network, forward};
-use crate::weights::{Provider, Weights};
+use crate::provider::Provider;
+use crate::weights::Weights;
 
 /// Runs networks: on one device, over ranks, with caches. Callers see whole inputs and whole answers;
 /// which ranks take part, and what is kept or run again, is known here alone.

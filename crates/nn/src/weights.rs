@@ -11,68 +11,8 @@ use burn::tensor::{DType, Tensor};
 
 use crate::error::{Error, Result, most_similar};
 use crate::layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, RmsNorm};
+use crate::provider::{Bias, Provider};
 use crate::store::{Parameter, Store};
-
-/// Where parameters come from. This is what a layout or a training method implements.
-pub trait Provider {
-    /// The values of parameter `name`, flat, which the model wants in `shape`.
-    ///
-    /// # Errors
-    /// The parameter is missing or has another shape.
-    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>>;
-
-    /// Whether there is such a parameter.
-    fn has(&self, name: &str) -> bool;
-
-    /// A linear layer; a layout that spreads its rows or columns overrides this.
-    ///
-    /// # Errors
-    /// As [`Provider::values`].
-    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Linear> {
-        dense(&|name, shape| self.values(name, shape), name, [inputs, outputs], bias)
-    }
-
-    /// [`Provider::linear`] made of parameters that `leaves` hands out.
-    ///
-    /// A graph gives its own leaves here, so that whatever this provider does to its layers, an
-    /// adapter for instance, is inside the graph too. Override it together with `linear`.
-    ///
-    /// # Errors
-    /// As [`Provider::values`].
-    fn linear_from(
-        &self,
-        leaves: &dyn Provider,
-        name: &str,
-        [inputs, outputs]: [usize; 2],
-        bias: Bias,
-    ) -> Result<Linear> {
-        dense(&|name, shape| leaves.values(name, shape), name, [inputs, outputs], bias)
-    }
-}
-
-/// A layer with its whole matrix.
-fn dense(
-    values: &dyn Fn(&str, &[usize]) -> Result<Tensor<1>>,
-    name: &str,
-    [inputs, outputs]: [usize; 2],
-    bias: Bias,
-) -> Result<Linear> {
-    let weight = values(&format!("{name}.weight"), &[outputs, inputs])?;
-    let bias = match bias {
-        Bias::With => Some(values(&format!("{name}.bias"), &[outputs])?),
-        Bias::Without => None,
-    };
-    Ok(Linear::dense(weight.reshape([outputs, inputs]), bias))
-}
-
-/// Whether a layer adds a bias.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bias {
-    /// It does.
-    With,
-    /// It does not.
-    Without,
-}
 
 /// A cursor over a [`Provider`]: hands out layers below a prefix.
 #[derive(Clone)]
@@ -109,7 +49,7 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// A parameter is missing or misshapen.
     pub fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
-        self.provider.linear(&self.name(name), inputs, outputs, Bias::With)
+        self.provider.linear(self.provider, &self.name(name), [inputs, outputs], Bias::With)
     }
 
     /// `x W^T`.
@@ -117,7 +57,7 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// A parameter is missing or misshapen.
     pub fn linear_without_bias(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
-        self.provider.linear(&self.name(name), inputs, outputs, Bias::Without)
+        self.provider.linear(self.provider, &self.name(name), [inputs, outputs], Bias::Without)
     }
 
     /// A convolution that is a matrix: kernel and stride equal, over a patch given as one row.
@@ -128,9 +68,7 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// A parameter is missing or misshapen.
     pub fn patch_projection(&self, name: &str, shape: &[usize]) -> Result<Linear> {
-        let name = self.name(name);
-        let bias = self.provider.values(&format!("{name}.bias"), &shape[..1])?;
-        Ok(Linear::dense(self.patch_matrix(&name, shape)?, Some(bias)))
+        self.provider.patch_projection(self.provider, &self.name(name), shape, Bias::With)
     }
 
     /// [`Weights::patch_projection`] that adds nothing.
@@ -138,14 +76,7 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// The parameter is missing or misshapen.
     pub fn patch_projection_without_bias(&self, name: &str, shape: &[usize]) -> Result<Linear> {
-        Ok(Linear::dense(self.patch_matrix(&self.name(name), shape)?, None))
-    }
-
-    /// A kernel `[outputs, ..]` as a matrix `[outputs, inputs]`.
-    fn patch_matrix(&self, name: &str, shape: &[usize]) -> Result<Tensor<2>> {
-        let inputs = shape[1..].iter().product();
-        let weight = self.provider.values(&format!("{name}.weight"), shape)?;
-        Ok(weight.reshape([shape[0], inputs]))
+        self.provider.patch_projection(self.provider, &self.name(name), shape, Bias::Without)
     }
 
     /// A 2-D convolution `[outputs, inputs, kernel, kernel]` with bias.
@@ -158,9 +89,8 @@ impl<'a> Weights<'a> {
         [inputs, outputs]: [usize; 2],
         kernel: usize,
     ) -> Result<Convolution2d> {
-        let at = self.at(name);
-        let weight = at.stored("weight", [outputs, inputs, kernel, kernel])?;
-        Ok(Convolution2d { weight, bias: at.table("bias", [outputs])? })
+        let shape = [outputs, inputs, kernel, kernel];
+        self.provider.convolution(self.provider, &self.name(name), shape)
     }
 
     /// A causal convolution `[outputs, inputs, ..kernel]` with bias; the kernel is time, height and
@@ -174,9 +104,8 @@ impl<'a> Weights<'a> {
         [inputs, outputs]: [usize; 2],
         [time, tall, wide]: [usize; 3],
     ) -> Result<Convolution3d> {
-        let at = self.at(name);
-        let weight = at.stored("weight", [outputs, inputs, time, tall, wide])?;
-        Ok(Convolution3d { weight, bias: at.table("bias", [outputs])? })
+        let shape = [outputs, inputs, time, tall, wide];
+        self.provider.convolution3d(self.provider, &self.name(name), shape)
     }
 
     /// Layer norm with weight and bias.
@@ -184,9 +113,7 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// A parameter is missing or misshapen.
     pub fn layer_norm(&self, name: &str, width: usize, epsilon: f32) -> Result<LayerNorm> {
-        let at = self.at(name);
-        let affine = (at.table("weight", [width])?, at.table("bias", [width])?);
-        Ok(LayerNorm { affine: Some(affine), epsilon })
+        self.provider.layer_norm(self.provider, &self.name(name), width, epsilon)
     }
 
     /// RMS norm with weight.
@@ -194,7 +121,7 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// A parameter is missing or misshapen.
     pub fn rms_norm(&self, name: &str, width: usize, epsilon: f32) -> Result<RmsNorm> {
-        Ok(RmsNorm { weight: self.at(name).table("weight", [width])?, epsilon })
+        self.provider.rms_norm(self.provider, &self.name(name), width, epsilon)
     }
 
     /// Rows of a table by index.
@@ -202,7 +129,7 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// The table is missing or misshapen.
     pub fn embedding(&self, name: &str, rows: usize, width: usize) -> Result<Embedding> {
-        Ok(Embedding { table: self.at(name).stored("weight", [rows, width])? })
+        self.provider.embedding(self.provider, &self.name(name), [rows, width])
     }
 
     /// A bare tensor in f32, for what is added or multiplied rather than projected with.
@@ -218,7 +145,8 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// It is missing or misshapen.
     pub fn stored<const D: usize>(&self, name: &str, shape: [usize; D]) -> Result<Tensor<D>> {
-        Ok(self.provider.values(&self.name(name), &shape)?.reshape(shape))
+        let values = self.provider.tensor(self.provider, &self.name(name), &shape)?;
+        Ok(values.reshape(shape))
     }
 }
 

@@ -12,7 +12,6 @@ use train::{LoraConfig, STUDENT};
 
 use crate::error::{Error, Result};
 use crate::family::{Model, Origin};
-use crate::merge::merge;
 use crate::schema::{LearnsConfig, NewConfig, Recipe};
 
 /// Which parameters of a checkpoint are exported.
@@ -108,7 +107,10 @@ impl Student {
         for (name, parameter) in &self.learnt {
             store.insert(name.clone(), parameter.clone());
         }
-        merge(store, self.lora().map_or(1.0, LoraConfig::strength))
+        if let Some(config) = self.lora() {
+            store.merge_pairs(config.strength() as f32)?;
+        }
+        Ok(store)
     }
 
     /// Writes a diffusers folder: what the student came from, with its new transformer.

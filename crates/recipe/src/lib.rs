@@ -13,7 +13,6 @@ mod export;
 mod family;
 mod feed;
 mod memory;
-mod merge;
 mod read;
 mod schema;
 mod score;

@@ -16,7 +16,6 @@ use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, STUDENT, Str
 use crate::error::Result;
 use crate::family::{Model, Origin};
 use crate::feed::{LoaderFeed, Source};
-use crate::merge::merge;
 use crate::schema::{NewConfig, Recipe, SourceConfig, ValidationConfig};
 
 /// Where held-out losses are taken.
@@ -88,10 +87,7 @@ impl Validation {
     fn look(&mut self, step: u64, method: &dyn Method) -> train::Result<()> {
         let role = method.role(STUDENT)?;
         let failed = |reason: String| Error::Callback { name: "validation".to_owned(), reason };
-        let live = role.store().clone();
-        let store = self.average.as_ref().map_or(live, |average| average.store(role));
-        let strength = role.adapters().map_or(1.0, |adapters| adapters.config().strength());
-        let store = merge(store, strength).map_err(|err| failed(err.to_string()))?;
+        let store = role.merged(self.average.as_ref())?;
         let clips = self.clips(step, store).map_err(|err| failed(err.to_string()))?;
         let mut numbers: Vec<(String, f64)> = Vec::new();
         if let Some((judge, scenes)) = &self.judge {

@@ -34,7 +34,7 @@ pub use ema::{Ema, EmaConfig};
 pub use error::{Error, Result};
 pub use event::{Callback, Event};
 pub use initial::initial;
-pub use lora::{Adapted, Adapters, Dropout, LoraConfig, matches};
+pub use lora::{Adapters, Dropout, LoraConfig, matches};
 pub use method::{LossReport, Method, Pass, Report, STUDENT};
 pub use optimizer::{AdamWConfig, LrMatch, MuonConfig, Optimizer, OptimizerConfig, SgdConfig};
 pub use reduce::{Alone, Reduce};

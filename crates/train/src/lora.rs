@@ -1,15 +1,16 @@
-//! Low-rank adapters (Hu et al. 2021) as a provider: only they are trained.
+//! Which layers get low-rank adapters (Hu et al. 2021), how these begin, and what dropout hides from them.
 //!
 //! A targeted layer `x W^T` becomes `x W^T + (alpha / rank) drop(x) A^T B^T`, with parameters
 //! `<layer>.lora_A.weight` `[rank, inputs]` and `<layer>.lora_B.weight` `[outputs, rank]` beside its own.
+//! The change itself is `nn`'s, as it is when a LoRA is loaded, merged or exported.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use diffusion::Draw;
-use kernels::Activation;
-use nn::{Bias, Linear, Network, Parameter, Project, Provider, Store, Weights, most_similar};
+use nn::{Bias, Linear, LowRank, Network, Parameter, Provider, Store, Weights, most_similar};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,19 @@ impl Adapters {
         self.layers.iter().map(|(layer, size)| (layer.as_str(), *size))
     }
 
+    /// The parameters of `store` with the adapters beside their layers, and dropout in training.
+    pub fn beside<'a>(&self, store: &'a Store, dropout: Option<Dropout>) -> nn::Adapted<'a> {
+        let (rank, share) = (self.config.rank, self.config.dropout);
+        let dropout = dropout.filter(|_| share > 0.0);
+        let mut adapters = nn::Adapters::default();
+        for layer in self.layers.keys() {
+            let own = dropout.map(|dropout| dropout.of(layer, share));
+            let adapter = nn::Adapter::named(layer, rank, self.config.strength() as f32, own);
+            adapters.push(format!("{layer}.weight"), adapter);
+        }
+        nn::Adapted::new(store, adapters)
+    }
+
     /// New adapters that change nothing yet: `A` random in `+-1 / sqrt(inputs)`, `B` zero.
     pub fn initial(&self, draw: Draw, device: &Device) -> Vec<(String, Parameter)> {
         let rank = self.config.rank;
@@ -127,21 +141,14 @@ impl Adapters {
             let values = uniform.into_iter().map(|unit| (2.0 * unit - 1.0) * bound);
             let down = TensorData::new(values.collect::<Vec<_>>(), [rank, *inputs]);
             let up = Tensor::<2>::zeros([*outputs, rank], device);
+            let [down_name, up_name] = LowRank::names(layer);
             [
-                (down_name(layer), Parameter::new(Tensor::<2>::from_data(down, device))),
-                (up_name(layer), Parameter::new(up)),
+                (down_name, Parameter::new(Tensor::<2>::from_data(down, device))),
+                (up_name, Parameter::new(up)),
             ]
         });
         both.collect()
     }
-}
-
-fn down_name(layer: &str) -> String {
-    format!("{layer}.lora_A.weight")
-}
-
-fn up_name(layer: &str) -> String {
-    format!("{layer}.lora_B.weight")
 }
 
 /// Lists the linear layers of a network.
@@ -159,9 +166,15 @@ impl Provider for Census<'_> {
         Provider::has(self.store, name)
     }
 
-    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> nn::Result<Linear> {
-        self.layers.borrow_mut().insert(name.to_owned(), [inputs, outputs]);
-        self.store.linear(name, inputs, outputs, bias)
+    fn linear(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        sizes: [usize; 2],
+        bias: Bias,
+    ) -> nn::Result<Linear> {
+        self.layers.borrow_mut().insert(name.to_owned(), sizes);
+        self.store.linear(leaves, name, sizes, bias)
     }
 }
 
@@ -176,77 +189,14 @@ pub struct Dropout {
     pub samples: usize,
 }
 
-/// A store whose targeted layers carry adapters.
-pub struct Adapted<'a> {
-    /// The parameters of the model and of the adapters.
-    pub store: &'a Store,
-    /// Which layers have adapters.
-    pub adapters: &'a Adapters,
-    /// Dropout, in training only.
-    pub dropout: Option<Dropout>,
-}
-
-impl Provider for Adapted<'_> {
-    fn values(&self, name: &str, shape: &[usize]) -> nn::Result<Tensor<1>> {
-        self.store.values(name, shape)
-    }
-
-    fn has(&self, name: &str) -> bool {
-        Provider::has(self.store, name)
-    }
-
-    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> nn::Result<Linear> {
-        self.linear_from(self.store, name, [inputs, outputs], bias)
-    }
-
-    fn linear_from(
-        &self,
-        leaves: &dyn Provider,
-        name: &str,
-        [inputs, outputs]: [usize; 2],
-        bias: Bias,
-    ) -> nn::Result<Linear> {
-        let base = self.store.linear_from(leaves, name, [inputs, outputs], bias)?;
-        if !self.adapters.layers.contains_key(name) {
-            return Ok(base);
-        }
-        let config = &self.adapters.config;
-        let rank = config.rank;
-        let down = leaves.values(&down_name(name), &[rank, inputs])?.reshape([rank, inputs]);
-        let up = leaves.values(&up_name(name), &[outputs, rank])?.reshape([outputs, rank]);
-        let dropout = self.dropout.filter(|_| config.dropout > 0.0);
-        let dropout = dropout.map(|dropout| (config.dropout, keyed(dropout, name)));
-        Ok(Linear::of(LowRank { base, down, up, strength: config.strength(), dropout }))
-    }
-}
-
-fn keyed(dropout: Dropout, layer: &str) -> Dropout {
-    Dropout { draw: dropout.draw.stream("lora-dropout").stream(layer), ..dropout }
-}
-
-/// A layer and its adapter.
-struct LowRank {
-    base: Linear,
-    down: Tensor<2>,
-    up: Tensor<2>,
-    strength: f64,
-    dropout: Option<(f64, Dropout)>,
-}
-
-impl Project for LowRank {
-    fn project(&self, x: Tensor<2>, activation: Activation) -> Tensor<2> {
-        let seen = match &self.dropout {
-            Some((share, dropout)) => dropout.apply(x.clone(), *share),
-            None => x.clone(),
-        };
-        let product =
-            |x, weight: &Tensor<2>| kernels::linear(x, weight.clone(), None, Activation::Identity);
-        let narrow = product(seen, &self.down) * self.strength;
-        activation.apply(self.base.apply(x) + product(narrow, &self.up))
-    }
-}
-
 impl Dropout {
+    /// What an adapter of `layer` sees of its input, a `share` of which is dropped.
+    fn of(self, layer: &str, share: f64) -> nn::Dropout {
+        let draw = self.draw.stream("lora-dropout").stream(layer);
+        let own = Dropout { draw, ..self };
+        Arc::new(move |x| own.apply(x, share))
+    }
+
     /// Zeroes a share of `x` `[rows, inputs]` and enlarges the rest; rows come sample by sample.
     fn apply(&self, x: Tensor<2>, share: f64) -> Tensor<2> {
         let [rows, inputs] = x.dims();

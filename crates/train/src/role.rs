@@ -8,12 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::tensor::{DType, Tensor};
 use diffusion::Draw;
 use kernels::{blend, sum_squares};
-use nn::{
-    Bias, Inputs, Linear, Network, Parameter, Parameters, Prediction, Provider, Store, most_similar,
-};
+use nn::{Inputs, Network, Parameter, Parameters, Prediction, Provider, Store, most_similar};
 
 use crate::error::{Error, Result};
-use crate::lora::{Adapted, Adapters, Dropout, LoraConfig, matches};
+use crate::lora::{Adapters, Dropout, LoraConfig, matches};
 use crate::method::Pass;
 use crate::optimizer::{Optimizer, OptimizerConfig, Update};
 use crate::schedule::Schedule;
@@ -181,7 +179,7 @@ impl Trained {
     /// # Errors
     /// Inputs do not fit the network.
     pub fn predict(&self, inputs: &Inputs) -> Result<Prediction> {
-        Ok(self.layout.predict(&*self.network, &self.provider(None), inputs)?)
+        Ok(self.layout.predict(&*self.network, &*self.provider(None), inputs)?)
     }
 
     /// Adds the gradients of one micro-batch and returns the loss of every sample.
@@ -209,8 +207,9 @@ impl Trained {
         };
         let provider = self.provider(Some(dropout));
         let trainable = |name: &str| self.learning.contains_key(name);
-        let parameters = Parameters { provider: &provider, trainable: &trainable };
+        let parameters = Parameters { provider: &*provider, trainable: &trainable };
         let found = self.layout.backward(&*self.network, parameters, inputs, &mut scalar)?;
+        drop(provider);
         for (name, gradient) in found.parameters {
             let sum = match self.gradients.remove(&name) {
                 Some(earlier) => blend(earlier, 1.0, &gradient, 1.0),
@@ -279,50 +278,24 @@ impl Trained {
         Ok(())
     }
 
-    fn provider(&self, dropout: Option<Dropout>) -> View<'_> {
+    fn provider(&self, dropout: Option<Dropout>) -> Box<dyn Provider + '_> {
         match &self.adapters {
-            None => View::Plain(&self.store),
-            Some(adapters) => View::Adapted(Adapted { store: &self.store, adapters, dropout }),
+            None => Box::new(&self.store),
+            Some(adapters) => Box::new(adapters.beside(&self.store, dropout)),
         }
     }
-}
 
-/// The parameters of a role as its network sees them.
-enum View<'a> {
-    Plain(&'a Store),
-    Adapted(Adapted<'a>),
-}
-
-impl View<'_> {
-    fn inner(&self) -> &dyn Provider {
-        match self {
-            View::Plain(store) => *store,
-            View::Adapted(adapted) => adapted,
+    /// All parameters, `average` in place of what learns if it is given, with adapters folded into the
+    /// layers they adapt: what an exported model holds.
+    ///
+    /// # Errors
+    /// An adapter does not fit its layer.
+    pub fn merged(&self, average: Option<&Averaged>) -> Result<Store> {
+        let mut store = average.map_or_else(|| self.store.clone(), |average| average.store(self));
+        if let Some(adapters) = &self.adapters {
+            store.merge_pairs(adapters.config().strength() as f32)?;
         }
-    }
-}
-
-impl Provider for View<'_> {
-    fn values(&self, name: &str, shape: &[usize]) -> nn::Result<Tensor<1>> {
-        self.inner().values(name, shape)
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.inner().has(name)
-    }
-
-    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> nn::Result<Linear> {
-        self.inner().linear(name, inputs, outputs, bias)
-    }
-
-    fn linear_from(
-        &self,
-        leaves: &dyn Provider,
-        name: &str,
-        sizes: [usize; 2],
-        bias: Bias,
-    ) -> nn::Result<Linear> {
-        self.inner().linear_from(leaves, name, sizes, bias)
+        Ok(store)
     }
 }
 

@@ -119,13 +119,16 @@ fn kept_beside_a_layer_computes_the_same() {
         load(&sources, &mut store, Naming::Wan, Merge::Beside, &Device::flex()).expect("they fit");
     let name = "blocks.0.attn1.to_q.weight";
     assert_eq!(values(store.get(name).expect(name)), values(base.get(name).expect(name)));
-    let beside = Adapted::new(&store, &adapters);
+    let beside = Adapted::new(&store, adapters);
     let x = Tensor::<1, Int>::arange(0..60, &Device::flex()).float().sin().reshape([1, 5, 12]);
     for layer in ["blocks.0.attn1.to_q", "blocks.0.attn2.add_v_proj", "proj_out"] {
         let shape = base.get(&format!("{layer}.weight")).expect(layer).shape.clone();
         let run = |weights: &Weights<'_>| {
-            let out: Tensor<3> =
-                weights.linear(layer, shape[1], shape[0]).expect(layer).apply(x.clone());
+            let out: Tensor<3> = weights
+                .linear(layer, shape[1], shape[0])
+                .expect(layer)
+                .apply(x.clone())
+                .expect(layer);
             out.into_data().try_to_vec::<f32>().expect("f32")
         };
         let (ours, wanted) = (run(&Weights::new(&beside)), run(&Weights::new(&into)));

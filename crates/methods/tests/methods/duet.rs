@@ -51,7 +51,7 @@ const NAMES: [(&str, usize); 2] = [("video", 3), ("audio", 8)];
 fn enter(weights: &Weights<'_>, index: usize, modality: &Modality) -> Result<Tensor<3>> {
     let (name, channels) = NAMES[index];
     let weights = weights.at(name);
-    let tokens = weights.linear("embed", channels, WIDTH)?.apply(modality.tokens.clone());
+    let tokens = weights.linear("embed", channels, WIDTH)?.apply(modality.tokens.clone())?;
     let level = modality.sigma.clone().reshape([modality.sigma.dims()[0], 1, 1]);
     let time = weights.table("time", [WIDTH])?.reshape([1, 1, WIDTH]);
     Ok(tokens + train::beside(&time, level) * time)
@@ -100,8 +100,8 @@ impl Dit for Duet {
             let weights = weights.at(NAMES[own].0);
             let mix = weights.linear(&format!("{index}.mix"), WIDTH, WIDTH)?;
             let other = weights.linear(&format!("{index}.other"), WIDTH, WIDTH)?;
-            let heard = other.apply(streams[1 - own].clone().mean_dim(1));
-            Ok(streams[own].clone() + silu(mix.apply(streams[own].clone()) + heard))
+            let heard = other.apply(streams[1 - own].clone().mean_dim(1))?;
+            Ok(streams[own].clone() + silu(mix.apply(streams[own].clone())? + heard))
         };
         Ok(Streams([next(0)?, next(1)?]))
     }
@@ -110,7 +110,7 @@ impl Dit for Duet {
         let [video, audio] = streams.0;
         let leave = |index: usize, x| -> Result<Tensor<3>> {
             let (name, channels) = NAMES[index];
-            Ok(weights.at(name).linear("head", WIDTH, channels)?.apply(x))
+            weights.at(name).linear("head", WIDTH, channels)?.apply(x)
         };
         Ok(Prediction { video: leave(0, video)?, audio: Some(leave(1, audio)?) })
     }

@@ -42,7 +42,7 @@ impl Dit for Tiny {
 
     fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
         let text = inputs.video.context.tokens.clone().mean_dim(1);
-        Ok(Shared(weights.linear("text", self.text, self.width)?.apply(text)))
+        weights.linear("text", self.text, self.width)?.apply(text).map(Shared)
     }
 
     fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
@@ -55,7 +55,7 @@ impl Dit for Tiny {
         let time = weights.table("time", [self.width])?.reshape([1, 1, self.width]);
         let level = train::beside(&time, each.reshape([samples, tokens, 1]) / 1000.0);
         let embed = weights.linear("embed", self.channels, self.width)?;
-        Ok(Stream(embed.apply(inputs.video.tokens.clone()) + time * level))
+        Ok(Stream(embed.apply(inputs.video.tokens.clone())? + time * level))
     }
 
     fn block(
@@ -67,13 +67,13 @@ impl Dit for Tiny {
         _: &mut dyn Attention,
     ) -> Result<Stream> {
         let mix = weights.linear(&format!("blocks.{index}.mix"), self.width, self.width)?;
-        let mixed = mix.apply(stream.0.clone()) + shared.0.clone();
+        let mixed = mix.apply(stream.0.clone())? + shared.0.clone();
         let mean = stream.0.clone().mean_dim(1);
         Ok(Stream(stream.0 + silu(mixed) + mean))
     }
 
     fn head(&self, weights: &Weights<'_>, stream: Stream, _: &Shared) -> Result<Prediction> {
-        let video = weights.linear("head", self.width, self.channels)?.apply(stream.0);
+        let video = weights.linear("head", self.width, self.channels)?.apply(stream.0)?;
         Ok(Prediction { video, audio: None })
     }
 }

@@ -2,8 +2,10 @@
 
 mod attention;
 mod blockwise;
+mod lora;
 mod masks;
 mod packing;
+mod providers;
 
 use testkit::parity::Question;
 use testkit::toy::Toy;

@@ -6,6 +6,7 @@ mod building;
 mod duet;
 mod exams;
 mod exporting;
+mod lora;
 mod masks;
 mod reading;
 mod sampling;

@@ -158,8 +158,8 @@ impl Duet {
             kernels::additive_mask(mask.clone().greater_elem(0.5)).reshape([batch, 1, 1, length])
         });
         Ok(VoiceShared {
-            modulation: conditions.modulate(&modality.levels),
-            text: conditions.read(modality.context.tokens.clone()),
+            modulation: conditions.modulate(&modality.levels)?,
+            text: conditions.read(modality.context.tokens.clone())?,
             text_mask,
             places: nn::position_embedding(&positions, &axes, places),
             rope: Rope(nn::rope_angles(&positions, &pairs)),
@@ -238,9 +238,8 @@ impl Dit for Duet {
 
     fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, shared: &Shared) -> Result<Streams> {
         let audio = self.sound(inputs).zip(shared.audio.as_ref());
-        let audio =
-            audio.map(|(audio, shared)| Ok(self.door(weights, AUDIO)?.enter(audio, shared)));
-        let video = self.door(weights, VIDEO)?.enter(&inputs.video, &shared.video);
+        let audio = audio.map(|(audio, shared)| self.door(weights, AUDIO)?.enter(audio, shared));
+        let video = self.door(weights, VIDEO)?.enter(&inputs.video, &shared.video)?;
         Ok(Streams { video, audio: audio.transpose()? })
     }
 
@@ -271,10 +270,10 @@ impl Dit for Duet {
     }
 
     fn head(&self, weights: &Weights<'_>, streams: Streams, shared: &Shared) -> Result<Prediction> {
-        let video = self.door(weights, VIDEO)?.leave(streams.video, &shared.video);
+        let video = self.door(weights, VIDEO)?.leave(streams.video, &shared.video)?;
         let audio = streams.audio.zip(shared.audio.as_ref());
         let audio = audio
-            .map(|(audio, shared)| Ok(self.door(weights, AUDIO)?.leave(audio, shared)))
+            .map(|(audio, shared)| self.door(weights, AUDIO)?.leave(audio, shared))
             .transpose()?;
         Ok(Prediction { video, audio })
     }

@@ -30,15 +30,14 @@ impl Conditions {
     }
 
     /// The modulation `[B, K, 8 D]`: six parts for every block, two for the head.
-    pub(super) fn modulate(&self, levels: &Levels) -> Tensor<3> {
+    pub(super) fn modulate(&self, levels: &Levels) -> Result<Tensor<3>> {
         let x = nn::timestep_embedding(&levels.distinct, DuetConfig::SINUSOID);
-        let x =
-            self.second.apply_with(self.first.apply_with(x, Activation::Silu), Activation::Silu);
-        self.modulation.apply(x)
+        let x = self.first.apply_with(x, Activation::Silu)?;
+        self.modulation.apply(self.second.apply_with(x, Activation::Silu)?)
     }
 
     /// `[B, L, text width]` to `[B, L, D]`.
-    pub(super) fn read(&self, text: Tensor<3>) -> Tensor<3> {
+    pub(super) fn read(&self, text: Tensor<3>) -> Result<Tensor<3>> {
         self.text.apply(text)
     }
 }
@@ -71,14 +70,14 @@ impl Door {
     }
 
     /// Tokens `[B, T, C]` with their places to `[B, T, D]`.
-    pub(super) fn enter(&self, modality: &Modality, shared: &VoiceShared) -> Tensor<3> {
+    pub(super) fn enter(&self, modality: &Modality, shared: &VoiceShared) -> Result<Tensor<3>> {
         let [first, second] = &self.place;
-        let place = second.apply(first.apply_with(shared.places.clone(), Activation::Silu));
-        self.enter.apply(modality.tokens.clone()) + place
+        let place = second.apply(first.apply_with(shared.places.clone(), Activation::Silu)?)?;
+        Ok(self.enter.apply(modality.tokens.clone())? + place)
     }
 
     /// `[B, T, D]` to `[B, T, C]`.
-    pub(super) fn leave(&self, x: Tensor<3>, shared: &VoiceShared) -> Tensor<3> {
+    pub(super) fn leave(&self, x: Tensor<3>, shared: &VoiceShared) -> Result<Tensor<3>> {
         let [shift, scale] = [6, 7].map(|part| shared.part(part));
         let modulation = Modulation { scale, shift, index: shared.index.clone() };
         self.leave.apply(self.norm.apply(x, Some(&modulation)))
@@ -110,18 +109,18 @@ impl Mixer {
     }
 
     /// Queries of `x` `[B, T, D]`, keys and values of `other` `[B, S, D]`, cut into heads.
-    fn project(&self, x: Tensor<3>, other: Tensor<3>) -> Qkv {
-        let q = self.norms[0].apply(self.q.apply(x));
-        let k = self.norms[1].apply(self.k.apply(other.clone()));
-        let [q, k, v] = [q, k, self.v.apply(other)].map(|x| {
+    fn project(&self, x: Tensor<3>, other: Tensor<3>) -> Result<Qkv> {
+        let q = self.norms[0].apply(self.q.apply(x)?)?;
+        let k = self.norms[1].apply(self.k.apply(other.clone())?)?;
+        let [q, k, v] = [q, k, self.v.apply(other)?].map(|x| {
             let [batch, tokens, width] = x.dims();
             x.reshape([batch, tokens, width / self.head_width, self.head_width])
         });
-        Qkv { q, k, v }
+        Ok(Qkv { q, k, v })
     }
 
     /// `[B, T, N, H]` to `[B, T, D]`.
-    fn join(&self, x: Tensor<4>) -> Tensor<3> {
+    fn join(&self, x: Tensor<4>) -> Result<Tensor<3>> {
         let [batch, tokens, heads, width] = x.dims();
         self.out.apply(x.reshape([batch, tokens, heads * width]))
     }
@@ -179,27 +178,27 @@ impl Part {
         let index = || shared.index.clone();
         let modulation = Modulation { shift: row(0), scale: row(1), index: index() };
         let normed = self.norm.apply(x.clone(), Some(&modulation));
-        let Qkv { q, k, v } = self.own.project(normed.clone(), normed);
+        let Qkv { q, k, v } = self.own.project(normed.clone(), normed)?;
         let qkv = Qkv { q: shared.rope.turn(q), k: shared.rope.turn(k), v };
         let mixed = attention.attend(self.site(["video", "audio"]), qkv, Reach::Own, None)?;
-        let mut x = gated_residual(x, self.own.join(mixed), row(2), index());
+        let mut x = gated_residual(x, self.own.join(mixed)?, row(2), index());
 
-        let qkv = self.text.project(self.norm.apply(x.clone(), None), shared.text.clone());
+        let qkv = self.text.project(self.norm.apply(x.clone(), None), shared.text.clone())?;
         let site = self.site(["video-text", "audio-text"]);
         let mask = shared.text_mask.clone().map(Mask::Dense);
         let read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
-        x = x + self.text.join(read);
+        x = x + self.text.join(read)?;
 
         if let (Some(other), Some(heard)) = (&self.other, heard) {
             let heard = self.norm.apply(heard, None);
-            let qkv = other.project(self.norm.apply(x.clone(), None), heard);
+            let qkv = other.project(self.norm.apply(x.clone(), None), heard)?;
             let site = self.site(["video-audio", "audio-video"]);
-            x = x + other.join(attention.attend(site, qkv, Reach::Sharded, None)?);
+            x = x + other.join(attention.attend(site, qkv, Reach::Sharded, None)?)?;
         }
 
         let modulation = Modulation { shift: row(3), scale: row(4), index: index() };
         let normed = self.norm.apply(x.clone(), Some(&modulation));
-        let fed = self.down.apply(self.up.apply_with(normed, Activation::Silu));
+        let fed = self.down.apply(self.up.apply_with(normed, Activation::Silu)?)?;
         Ok(gated_residual(x, fed, row(5), index()))
     }
 

@@ -23,9 +23,9 @@ impl Embedder {
     }
 
     /// `[B, K]` numbers to `[B, K, width]`.
-    fn apply(&self, numbers: &Tensor<2>) -> Tensor<3> {
+    fn apply(&self, numbers: &Tensor<2>) -> Result<Tensor<3>> {
         let x = nn::timestep_embedding(numbers, SINUSOID);
-        self.second.apply(self.first.apply_with(x, Activation::Silu))
+        self.second.apply(self.first.apply_with(x, Activation::Silu)?)
     }
 }
 
@@ -55,17 +55,21 @@ impl Conditions {
     }
 
     /// The embedded level `[B, K, D]` and the modulation `[B, K, 6 D]`.
-    pub(super) fn apply(&self, levels: &Levels, frame: Option<&Frame>) -> (Tensor<3>, Tensor<3>) {
-        let mut embedded = self.timestep.apply(&levels.distinct);
+    pub(super) fn apply(
+        &self,
+        levels: &Levels,
+        frame: Option<&Frame>,
+    ) -> Result<(Tensor<3>, Tensor<3>)> {
+        let mut embedded = self.timestep.apply(&levels.distinct)?;
         if let (Some((resolution, aspect_ratio)), Some(frame)) = (&self.frame, frame) {
             let [batch, _, width] = embedded.dims();
             // Height and width are embedded alike and stand side by side.
-            let size = resolution.apply(&frame.resolution).reshape([batch, 1, width / 3 * 2]);
-            let proportion = aspect_ratio.apply(&frame.aspect_ratio);
+            let size = resolution.apply(&frame.resolution)?.reshape([batch, 1, width / 3 * 2]);
+            let proportion = aspect_ratio.apply(&frame.aspect_ratio)?;
             embedded = embedded + Tensor::cat(vec![size, proportion], 2);
         }
-        let modulation = self.linear.apply(kernels::silu(embedded.clone()));
-        (embedded, modulation)
+        let modulation = self.linear.apply(kernels::silu(embedded.clone()))?;
+        Ok((embedded, modulation))
     }
 }
 
@@ -82,8 +86,8 @@ impl CaptionProjection {
         Ok(CaptionProjection { first, second: weights.linear("linear_2", width, width)? })
     }
 
-    pub(super) fn apply(&self, caption: Tensor<3>) -> Tensor<3> {
-        self.second.apply(self.first.apply_with(caption, Activation::GeluTanh))
+    pub(super) fn apply(&self, caption: Tensor<3>) -> Result<Tensor<3>> {
+        self.second.apply(self.first.apply_with(caption, Activation::GeluTanh)?)
     }
 }
 
@@ -108,12 +112,12 @@ impl Mixer {
         })
     }
 
-    fn qkv(&self, queries: Tensor<3>, keys: Tensor<3>) -> Qkv {
-        Qkv {
-            q: self.heads(self.q.apply(queries)),
-            k: self.heads(self.k.apply(keys.clone())),
-            v: self.heads(self.v.apply(keys)),
-        }
+    fn qkv(&self, queries: Tensor<3>, keys: Tensor<3>) -> Result<Qkv> {
+        Ok(Qkv {
+            q: self.heads(self.q.apply(queries)?),
+            k: self.heads(self.k.apply(keys.clone())?),
+            v: self.heads(self.v.apply(keys)?),
+        })
     }
 
     /// `[B, T, N H]` to `[B, T, N, H]`. How many heads there are is read off the tensor: a rank may
@@ -123,7 +127,7 @@ impl Mixer {
         x.reshape([batch, tokens, width / self.head_width, self.head_width])
     }
 
-    fn join(&self, x: Tensor<4>) -> Tensor<3> {
+    fn join(&self, x: Tensor<4>) -> Result<Tensor<3>> {
         let [batch, tokens, heads, head_width] = x.dims();
         self.out.apply(x.reshape([batch, tokens, heads * head_width]))
     }
@@ -168,19 +172,19 @@ impl Block {
         let modulation = Modulation { scale: scale_own, shift: shift_own, index: index() };
         let normed = self.norm.apply(x.clone(), Some(&modulation));
         let site = Site { layer: self.index, name: "attn1" };
-        let qkv = self.own.qkv(normed.clone(), normed);
-        let mixed = self.own.join(attention.attend(site, qkv, Reach::Own, None)?);
+        let qkv = self.own.qkv(normed.clone(), normed)?;
+        let mixed = self.own.join(attention.attend(site, qkv, Reach::Own, None)?)?;
         let x = gated_residual(x, mixed, gate_own, index());
 
         let site = Site { layer: self.index, name: "attn2" };
-        let qkv = self.text.qkv(x.clone(), shared.text.clone());
+        let qkv = self.text.qkv(x.clone(), shared.text.clone())?;
         let mask = shared.text_mask.clone().map(Mask::Dense);
         let read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
-        let x = x + self.text.join(read);
+        let x = x + self.text.join(read)?;
 
         let modulation = Modulation { scale: scale_up, shift: shift_up, index: index() };
         let normed = self.norm.apply(x.clone(), Some(&modulation));
-        let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh));
+        let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh)?)?;
         Ok(gated_residual(x, fed, gate_up, index()))
     }
 }
@@ -206,18 +210,18 @@ impl Head {
     }
 
     /// `[B, T, D]` to `[B, T, C p p]`.
-    pub(super) fn apply(&self, x: Tensor<3>, shared: &Shared) -> Tensor<3> {
+    pub(super) fn apply(&self, x: Tensor<3>, shared: &Shared) -> Result<Tensor<3>> {
         let [batch, levels, width] = shared.embedded.dims();
         let both = shared.embedded.clone().repeat_dim(2, 2).reshape([batch, levels, 2 * width]);
         let [shift, scale] = rows(&self.table, &both);
         let modulation = Modulation { scale, shift, index: shared.index.clone() };
-        let x = self.projection.apply(self.norm.apply(x, Some(&modulation)));
+        let x = self.projection.apply(self.norm.apply(x, Some(&modulation)))?;
         // The checkpoint orders a patch by (row, column, channel), latents by (channel, row, column).
         let [batch, tokens, outputs] = x.dims();
         let pixels = self.patch * self.patch;
-        x.reshape([batch, tokens, pixels, outputs / pixels])
+        Ok(x.reshape([batch, tokens, pixels, outputs / pixels])
             .swap_dims(2, 3)
-            .reshape([batch, tokens, outputs])
+            .reshape([batch, tokens, outputs]))
     }
 }
 

@@ -125,7 +125,7 @@ impl Dit for Pixart {
         self.check(inputs)?;
         let video = &inputs.video;
         let conditions = Conditions::new(&weights.at("adaln_single"), &self.config)?;
-        let (embedded, modulation) = conditions.apply(&video.levels, video.frame.as_ref());
+        let (embedded, modulation) = conditions.apply(&video.levels, video.frame.as_ref())?;
         let projection = CaptionProjection::new(&weights.at("caption_projection"), &self.config)?;
         let text_mask = video.context.mask.as_ref().map(|mask| {
             let [batch, length] = mask.dims();
@@ -134,14 +134,14 @@ impl Dit for Pixart {
         Ok(Shared {
             modulation,
             embedded,
-            text: projection.apply(video.context.tokens.clone()),
+            text: projection.apply(video.context.tokens.clone())?,
             text_mask,
             index: video.levels.index.clone(),
         })
     }
 
     fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
-        let tokens = self.patch_projection(weights)?.apply(inputs.video.tokens.clone());
+        let tokens = self.patch_projection(weights)?.apply(inputs.video.tokens.clone())?;
         // Columns come first, as in the reference.
         let width = self.config.width();
         let mut positions = nn::position_embedding(&inputs.video.positions, &[1, 0], width);
@@ -163,7 +163,7 @@ impl Dit for Pixart {
     }
 
     fn head(&self, weights: &Weights<'_>, stream: Stream, shared: &Shared) -> Result<Prediction> {
-        let video = Head::new(weights, &self.config)?.apply(stream.0, shared);
+        let video = Head::new(weights, &self.config)?.apply(stream.0, shared)?;
         Ok(Prediction { video, audio: None })
     }
 }

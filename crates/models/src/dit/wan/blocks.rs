@@ -28,9 +28,9 @@ impl Keys {
     }
 
     /// Keys and values `[B, S, N, H]` of `x` `[B, S, D]`.
-    fn apply(&self, x: Tensor<3>) -> [Tensor<4>; 2] {
-        let k = self.norm.apply(self.k.apply(x.clone()));
-        [k, self.v.apply(x)].map(|x| heads(x, self.head_width))
+    fn apply(&self, x: Tensor<3>) -> Result<[Tensor<4>; 2]> {
+        let k = self.norm.apply(self.k.apply(x.clone())?)?;
+        Ok([k, self.v.apply(x)?].map(|x| heads(x, self.head_width)))
     }
 }
 
@@ -54,12 +54,12 @@ impl Mixer {
     }
 
     /// `[B, T, N, H]` of `x` `[B, T, D]`.
-    fn queries(&self, x: Tensor<3>) -> Tensor<4> {
-        heads(self.norm.apply(self.q.apply(x)), self.keys.head_width)
+    fn queries(&self, x: Tensor<3>) -> Result<Tensor<4>> {
+        Ok(heads(self.norm.apply(self.q.apply(x)?)?, self.keys.head_width))
     }
 
     /// `[B, T, N, H]` to `[B, T, D]`.
-    fn join(&self, x: Tensor<4>) -> Tensor<3> {
+    fn join(&self, x: Tensor<4>) -> Result<Tensor<3>> {
         let [batch, tokens, heads, head_width] = x.dims();
         self.out.apply(x.reshape([batch, tokens, heads * head_width]))
     }
@@ -135,16 +135,16 @@ impl Block {
 
         let modulation = Modulation { scale: scale_up, shift: shift_up, index: index() };
         let normed = self.norm.apply(x.clone(), Some(&modulation));
-        let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh));
+        let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh)?)?;
         Ok(gated_residual(x, fed, gate_up, index()))
     }
 
     /// Self-attention of `[B, T, D]`.
     fn mix(&self, x: Tensor<3>, rope: &Rope, attention: &mut dyn Attention) -> Result<Tensor<3>> {
-        let q = rope.turn(self.own.queries(x.clone()));
-        let [k, v] = self.own.keys.apply(x);
+        let q = rope.turn(self.own.queries(x.clone())?);
+        let [k, v] = self.own.keys.apply(x)?;
         let qkv = Qkv { q, k: rope.turn(k), v };
-        Ok(self.own.join(attention.attend(self.site("own"), qkv, Reach::Own, None)?))
+        self.own.join(attention.attend(self.site("own"), qkv, Reach::Own, None)?)
     }
 
     /// What `[B, T, D]` finds in the text, and in a picture beside it.
@@ -154,17 +154,17 @@ impl Block {
         shared: &Shared,
         attention: &mut dyn Attention,
     ) -> Result<Tensor<3>> {
-        let q = self.cross.queries(x);
-        let [k, v] = self.cross.keys.apply(shared.text.clone());
+        let q = self.cross.queries(x)?;
+        let [k, v] = self.cross.keys.apply(shared.text.clone())?;
         let mask = shared.text_mask.clone().map(Mask::Dense);
         let (mask, qkv) = (mask.as_ref(), Qkv { q: q.clone(), k, v });
         let mut read = attention.attend(self.site("text"), qkv, Reach::Replicated, mask)?;
         if let (Some(keys), Some(picture)) = (&self.picture, &shared.picture) {
-            let [k, v] = keys.apply(picture.clone());
+            let [k, v] = keys.apply(picture.clone())?;
             let qkv = Qkv { q, k, v };
             read = read + attention.attend(self.site("image"), qkv, Reach::Replicated, None)?;
         }
-        Ok(self.cross.join(read))
+        self.cross.join(read)
     }
 
     fn site(&self, name: &'static str) -> Site {
@@ -192,15 +192,15 @@ impl Head {
     }
 
     /// `[B, T, D]` to `[B, T, C pt ph pw]`.
-    pub(super) fn apply(&self, x: Tensor<3>, shared: &Shared) -> Tensor<3> {
+    pub(super) fn apply(&self, x: Tensor<3>, shared: &Shared) -> Result<Tensor<3>> {
         let [shift, scale] = rows(&self.table, &shared.embedded.clone().repeat_dim(2, 2));
         let modulation = Modulation { scale, shift, index: shared.index.clone() };
-        let x = self.projection.apply(self.norm.apply(x, Some(&modulation)));
+        let x = self.projection.apply(self.norm.apply(x, Some(&modulation)))?;
         // The checkpoint orders a patch by (frame, row, column, channel), latents have channels first.
         let [batch, tokens, outputs] = x.dims();
-        x.reshape([batch, tokens, self.pixels, outputs / self.pixels])
+        Ok(x.reshape([batch, tokens, self.pixels, outputs / self.pixels])
             .swap_dims(2, 3)
-            .reshape([batch, tokens, outputs])
+            .reshape([batch, tokens, outputs]))
     }
 }
 

@@ -51,11 +51,11 @@ impl LevelEmbedder {
     }
 
     /// The embedded levels `[B, K, D]` and the modulation `[B, K, 6 D]`.
-    pub(super) fn apply(&self, levels: &Levels) -> (Tensor<3>, Tensor<3>) {
+    pub(super) fn apply(&self, levels: &Levels) -> Result<(Tensor<3>, Tensor<3>)> {
         let x = nn::timestep_embedding(&levels.distinct, self.sinusoid);
-        let embedded = self.second.apply(self.first.apply_with(x, Activation::Silu));
-        let modulation = self.projection.apply(kernels::silu(embedded.clone()));
-        (embedded, modulation)
+        let embedded = self.second.apply(self.first.apply_with(x, Activation::Silu)?)?;
+        let modulation = self.projection.apply(kernels::silu(embedded.clone()))?;
+        Ok((embedded, modulation))
     }
 }
 
@@ -73,8 +73,8 @@ impl TextEmbedder {
     }
 
     /// `[B, L, text width]` to `[B, L, D]`.
-    pub(super) fn apply(&self, text: Tensor<3>) -> Tensor<3> {
-        self.second.apply(self.first.apply_with(text, Activation::GeluTanh))
+    pub(super) fn apply(&self, text: Tensor<3>) -> Result<Tensor<3>> {
+        self.second.apply(self.first.apply_with(text, Activation::GeluTanh)?)
     }
 }
 
@@ -101,14 +101,14 @@ impl PictureEmbedder {
     }
 
     /// `[B, P, picture width]` to `[B, P, D]`.
-    pub(super) fn apply(&self, mut x: Tensor<3>) -> Tensor<3> {
+    pub(super) fn apply(&self, mut x: Tensor<3>) -> Result<Tensor<3>> {
         if let Some(places) = &self.places {
             if places.device().is_autodiff() {
                 x = Tensor::from_inner(x);
             }
             x = x + places.clone();
         }
-        let x = self.first.apply_with(self.before.apply(x, None), Activation::GeluErf);
-        self.after.apply(self.second.apply(x), None)
+        let x = self.first.apply_with(self.before.apply(x, None), Activation::GeluErf)?;
+        Ok(self.after.apply(self.second.apply(x)?, None))
     }
 }

@@ -206,7 +206,7 @@ impl Dit for Wan {
         self.check(inputs)?;
         let video = &inputs.video;
         let conditions = Conditions::new(weights, &self.config)?;
-        let (embedded, modulation) = conditions.level.apply(&video.levels);
+        let (embedded, modulation) = conditions.level.apply(&video.levels)?;
         let picture = conditions.picture.zip(video.context.image.clone());
         let text_mask = video.context.mask.as_ref().map(|mask| {
             let [batch, length] = mask.dims();
@@ -216,8 +216,8 @@ impl Dit for Wan {
         Ok(Shared {
             modulation,
             embedded,
-            text: conditions.text.apply(video.context.tokens.clone()),
-            picture: picture.map(|(embedder, tokens)| embedder.apply(tokens)),
+            text: conditions.text.apply(video.context.tokens.clone())?,
+            picture: picture.map(|(embedder, tokens)| embedder.apply(tokens)).transpose()?,
             text_mask,
             rope: Rope { cosine, sine },
             index: video.levels.index.clone(),
@@ -225,7 +225,7 @@ impl Dit for Wan {
     }
 
     fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
-        Ok(Stream(self.patch_projection(weights)?.apply(inputs.video.tokens.clone())))
+        self.patch_projection(weights)?.apply(inputs.video.tokens.clone()).map(Stream)
     }
 
     fn block(
@@ -240,7 +240,7 @@ impl Dit for Wan {
     }
 
     fn head(&self, weights: &Weights<'_>, stream: Stream, shared: &Shared) -> Result<Prediction> {
-        let video = Head::new(weights, &self.config)?.apply(stream.0, shared);
+        let video = Head::new(weights, &self.config)?.apply(stream.0, shared)?;
         Ok(Prediction { video, audio: None })
     }
 }

@@ -67,9 +67,9 @@ impl T5Encoder {
                 bias = positions.score_bias(&distance_table(config, weights, index)?);
             }
             // A block lives for one turn, so that a provider may load it now and free it after.
-            x = Block::new(config, &block_weights(weights, index))?.apply(x, &bias);
+            x = Block::new(config, &block_weights(weights, index))?.apply(x, &bias)?;
         }
-        Ok(final_norm(config, weights)?.apply(x))
+        final_norm(config, weights)?.apply(x)
     }
 
     fn check(&self, tokens: &Tensor<2, Int>, mask: &Tensor<2>) -> Result<()> {
@@ -169,11 +169,11 @@ impl Block {
     }
 
     /// `[B, L, D]` to the same.
-    fn apply(&self, x: Tensor<3>, bias: &Tensor<4>) -> Tensor<3> {
-        let mixed = self.attention.apply(self.attention_norm.apply(x.clone()), bias);
+    fn apply(&self, x: Tensor<3>, bias: &Tensor<4>) -> Result<Tensor<3>> {
+        let mixed = self.attention.apply(self.attention_norm.apply(x.clone())?, bias)?;
         let x = x + mixed;
-        let deepened = self.feed_forward.apply(self.feed_forward_norm.apply(x.clone()));
-        x + deepened
+        let deepened = self.feed_forward.apply(self.feed_forward_norm.apply(x.clone())?)?;
+        Ok(x + deepened)
     }
 }
 
@@ -197,8 +197,9 @@ impl SelfAttention {
         })
     }
 
-    fn apply(&self, x: Tensor<3>, bias: &Tensor<4>) -> Tensor<3> {
-        let [q, k, v] = [&self.q, &self.k, &self.v].map(|layer| self.heads(layer.apply(x.clone())));
+    fn apply(&self, x: Tensor<3>, bias: &Tensor<4>) -> Result<Tensor<3>> {
+        let heads = |layer: &Linear| Ok(self.heads(layer.apply(x.clone())?));
+        let (q, k, v) = (heads(&self.q)?, heads(&self.k)?, heads(&self.v)?);
         // T5 learns its weights to suit unscaled scores.
         let mixed =
             kernels::attention(AttentionInputs { q, k, v, mask: Some(bias.clone()), scale: 1.0 });
@@ -231,14 +232,14 @@ impl FeedForwardLayers {
         })
     }
 
-    fn apply(&self, x: Tensor<3>) -> Tensor<3> {
+    fn apply(&self, x: Tensor<3>) -> Result<Tensor<3>> {
         match self {
             FeedForwardLayers::Relu { inner, out } => {
-                out.apply(inner.apply_with(x, Activation::Relu))
+                out.apply(inner.apply_with(x, Activation::Relu)?)
             }
             FeedForwardLayers::GatedGelu { gate, inner, out } => {
-                let gate = gate.apply_with(x.clone(), Activation::GeluTanh);
-                out.apply(gate * inner.apply(x))
+                let gate = gate.apply_with(x.clone(), Activation::GeluTanh)?;
+                out.apply(gate * inner.apply(x)?)
             }
         }
     }

@@ -87,7 +87,7 @@ impl Network {
         mut done: impl FnMut(),
     ) -> Result<Tensor<4>> {
         for (name, kind) in &self.layers {
-            x = self.build(weights, name, kind)?.apply(x);
+            x = self.build(weights, name, kind)?.apply(x)?;
             done();
         }
         Ok(x)
@@ -118,7 +118,7 @@ impl Network {
 
 /// What happens to an image `[B, H, W, C]`.
 trait Layer {
-    fn apply(&self, x: Tensor<4>) -> Tensor<4>;
+    fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>>;
 }
 
 /// Each pixel four times, then a convolution that keeps that size.
@@ -133,8 +133,8 @@ struct Convolve {
 }
 
 impl Layer for Convolve {
-    fn apply(&self, x: Tensor<4>) -> Tensor<4> {
-        self.parameters.apply(x, &self.convolution)
+    fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>> {
+        Ok(self.parameters.apply(x, &self.convolution))
     }
 }
 
@@ -155,8 +155,8 @@ impl Norm {
 }
 
 impl Layer for Norm {
-    fn apply(&self, x: Tensor<4>) -> Tensor<4> {
-        self.apply_with(x, Activation::Silu)
+    fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>> {
+        Ok(self.apply_with(x, Activation::Silu))
     }
 }
 
@@ -190,15 +190,15 @@ impl Residual {
 }
 
 impl Layer for Residual {
-    fn apply(&self, x: Tensor<4>) -> Tensor<4> {
+    fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>> {
         let mut branch = x.clone();
         for (norm, convolution) in self.norms.iter().zip(&self.convolutions) {
-            branch = convolution.apply(norm.apply(branch), &Convolution::padded(1));
+            branch = convolution.apply(norm.apply(branch)?, &Convolution::padded(1));
         }
-        match &self.shortcut {
+        Ok(match &self.shortcut {
             Some(shortcut) => shortcut.apply(x, &Convolution::padded(0)) + branch,
             None => x + branch,
-        }
+        })
     }
 }
 
@@ -238,18 +238,18 @@ fn projection(weights: &Weights<'_>, name: &str, width: usize) -> Result<Linear>
 }
 
 impl Layer for Attention {
-    fn apply(&self, x: Tensor<4>) -> Tensor<4> {
+    fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>> {
         let [batch, height, width, channels] = x.dims();
         let pixels = self.norm.apply_with(x.clone(), Activation::Identity);
         let pixels = pixels.reshape([batch, height * width, 1, channels]);
         let inputs = AttentionInputs {
-            q: self.q.apply(pixels.clone()),
-            k: self.k.apply(pixels.clone()),
-            v: self.v.apply(pixels),
+            q: self.q.apply(pixels.clone())?,
+            k: self.k.apply(pixels.clone())?,
+            v: self.v.apply(pixels)?,
             mask: None,
             scale: 1.0 / (channels as f32).sqrt(),
         };
-        let mixed = self.out.apply(kernels::attention(inputs));
-        x + mixed.reshape([batch, height, width, channels])
+        let mixed = self.out.apply(kernels::attention(inputs))?;
+        Ok(x + mixed.reshape([batch, height, width, channels]))
     }
 }

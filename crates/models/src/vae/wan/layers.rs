@@ -13,7 +13,7 @@ pub(super) type Frame = Tensor<3>;
 /// What happens to the frames of a clip.
 pub(super) trait Layer {
     /// The results for the next frames of the clip, in order of time.
-    fn apply(&mut self, frames: Vec<Frame>) -> Vec<Frame>;
+    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>>;
 }
 
 /// The last frames that a convolution over time saw.
@@ -56,8 +56,8 @@ impl Causal {
 }
 
 impl Layer for Causal {
-    fn apply(&mut self, frames: Vec<Frame>) -> Vec<Frame> {
-        self.apply_beside(frames, None)
+    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
+        Ok(self.apply_beside(frames, None))
     }
 }
 
@@ -76,7 +76,7 @@ impl Pixelwise {
 }
 
 impl Layer for Pixelwise {
-    fn apply(&mut self, frames: Vec<Frame>) -> Vec<Frame> {
+    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
         frames.into_iter().map(|frame| self.0.apply(frame)).collect()
     }
 }
@@ -98,8 +98,8 @@ impl Norm {
 }
 
 impl Layer for Norm {
-    fn apply(&mut self, frames: Vec<Frame>) -> Vec<Frame> {
-        frames.into_iter().map(|frame| self.frame(frame)).collect()
+    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
+        Ok(frames.into_iter().map(|frame| self.frame(frame)).collect())
     }
 }
 
@@ -130,15 +130,15 @@ impl Residual {
 }
 
 impl Layer for Residual {
-    fn apply(&mut self, frames: Vec<Frame>) -> Vec<Frame> {
+    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
         let [first, second] = &mut self.convolutions;
         let branch = frames.iter().map(|frame| self.norms[0].frame(frame.clone())).collect();
-        let branch = self.norms[1].apply(first.apply(branch));
+        let branch = self.norms[1].apply(first.apply(branch)?)?;
         let frames = match &mut self.shortcut {
-            Some(shortcut) => shortcut.apply(frames),
+            Some(shortcut) => shortcut.apply(frames)?,
             None => frames,
         };
-        second.apply_beside(branch, Some(&frames))
+        Ok(second.apply_beside(branch, Some(&frames)))
     }
 }
 
@@ -159,10 +159,10 @@ impl Attention {
         })
     }
 
-    fn frame(&self, frame: Frame) -> Frame {
+    fn frame(&self, frame: Frame) -> Result<Frame> {
         let [height, width, channels] = frame.dims();
         let pixels = kernels::unit_norm(frame.clone(), self.gain.clone(), Activation::Identity);
-        let qkv = self.qkv.apply(pixels.reshape([1, height * width, 1, channels]));
+        let qkv = self.qkv.apply(pixels.reshape([1, height * width, 1, channels]))?;
         let part = |index: usize| qkv.clone().narrow(3, index * channels, channels);
         let inputs = AttentionInputs {
             q: part(0),
@@ -171,13 +171,13 @@ impl Attention {
             mask: None,
             scale: 1.0 / (channels as f32).sqrt(),
         };
-        let mixed = self.out.apply(kernels::attention(inputs));
-        frame + mixed.reshape([height, width, channels])
+        let mixed = self.out.apply(kernels::attention(inputs))?;
+        Ok(frame + mixed.reshape([height, width, channels]))
     }
 }
 
 impl Layer for Attention {
-    fn apply(&mut self, frames: Vec<Frame>) -> Vec<Frame> {
+    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
         frames.into_iter().map(|frame| self.frame(frame)).collect()
     }
 }

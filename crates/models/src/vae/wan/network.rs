@@ -1,6 +1,6 @@
 //! A half of the autoencoder as a stream: frames go in, frames come out as soon as they can.
 
-use nn::Result;
+use nn::{Error, Result};
 
 use super::layers::{Frame, Layer};
 
@@ -40,7 +40,7 @@ impl Stream {
     }
 
     /// Sends the next frames of the clip through; `emit` gets the results in order, few at a time.
-    pub(super) fn push<E>(
+    pub(super) fn push<E: From<Error>>(
         &mut self,
         frames: Vec<Frame>,
         emit: &mut dyn FnMut(Vec<Frame>) -> Result<(), E>,
@@ -50,14 +50,15 @@ impl Stream {
 }
 
 /// Depth first, so that no stage makes more than the next one is about to take.
-fn flow<E>(
+fn flow<E: From<Error>>(
     stages: &mut [Stage],
     frames: Vec<Frame>,
     emit: &mut dyn FnMut(Vec<Frame>) -> Result<(), E>,
 ) -> Result<(), E> {
     let Some((stage, rest)) = stages.split_first_mut() else { return emit(frames) };
     for group in stage.groups(frames) {
-        let out = stage.layers.iter_mut().fold(group, |frames, layer| layer.apply(frames));
+        let mut layers = stage.layers.iter_mut();
+        let out = layers.try_fold(group, |frames, layer| layer.apply(frames))?;
         flow(rest, out, emit)?;
     }
     Ok(())

@@ -71,10 +71,10 @@ fn half(both: &Convolution3d, index: usize) -> Convolution3d {
 }
 
 impl Layer for Upsample {
-    fn apply(&mut self, frames: Vec<Frame>) -> Vec<Frame> {
+    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
         let frames = self.double(frames);
         self.started = true;
-        self.space.apply_frames(&frames, &ENLARGING)
+        Ok(self.space.apply_frames(&frames, &ENLARGING))
     }
 }
 
@@ -98,9 +98,9 @@ impl Downsample {
 }
 
 impl Layer for Downsample {
-    fn apply(&mut self, frames: Vec<Frame>) -> Vec<Frame> {
+    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
         let frames = self.space.apply_frames(&frames, &HALVING);
-        let Some(time) = &self.time else { return frames };
+        let Some(time) = &self.time else { return Ok(frames) };
         let out = match self.started {
             true => {
                 let clip = CausalFrames { earlier: self.memory.frames(), now: &frames };
@@ -110,6 +110,6 @@ impl Layer for Downsample {
         };
         self.started = true;
         self.memory.keep(frames, 1);
-        out
+        Ok(out)
     }
 }

@@ -1,6 +1,7 @@
 //! The levels of Wan 2.2: residual blocks and a change of size, beside a shortcut without weights.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use nn::Result;
 
 use super::layers::{Frame, Layer};
 use super::resample::Rate;
@@ -45,16 +46,16 @@ impl Level {
 }
 
 impl Layer for Level {
-    fn apply(&mut self, frames: Vec<Frame>) -> Vec<Frame> {
+    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
         let around = match self.shortcut {
             Shortcut::None => None,
             Shortcut::Average(_) | Shortcut::Repeat(_) => Some(frames.clone()),
         };
-        let out = self.layers.iter_mut().fold(frames, |frames, layer| layer.apply(frames));
+        let out = self.layers.iter_mut().try_fold(frames, |frames, layer| layer.apply(frames))?;
         let first = !std::mem::replace(&mut self.started, true);
-        let Some(around) = around else { return out };
+        let Some(around) = around else { return Ok(out) };
         let around: Vec<Frame> = match self.shortcut {
-            Shortcut::None => return out,
+            Shortcut::None => return Ok(out),
             Shortcut::Average(change) => averages(&around, change),
             Shortcut::Repeat(change) => {
                 let copies = around.into_iter().flat_map(|frame| repeats(frame, change));
@@ -62,7 +63,7 @@ impl Layer for Level {
                 copies.skip(if first { change.frames() - 1 } else { 0 }).collect()
             }
         };
-        out.into_iter().zip(around).map(|(frame, around)| frame + around).collect()
+        Ok(out.into_iter().zip(around).map(|(frame, around)| frame + around).collect())
     }
 }
 

@@ -54,10 +54,10 @@ impl ClipVision {
             });
         }
         let weights = root(weights);
-        let mut x = Embeddings::new(config, &weights)?.apply(config, pixels.cast(DType::F32));
+        let mut x = Embeddings::new(config, &weights)?.apply(config, pixels.cast(DType::F32))?;
         for index in 0..config.depth - 1 {
             // A block lives for one turn, so that a provider may load it now and free it after.
-            x = Block::new(config, &block_weights(&weights, index))?.apply(x);
+            x = Block::new(config, &block_weights(&weights, index))?.apply(x)?;
         }
         Ok(x)
     }
@@ -102,15 +102,15 @@ impl Embeddings {
     }
 
     /// `[B, 3, size, size]` to `[B, T, D]`.
-    fn apply(&self, config: &ClipVisionConfig, pixels: Tensor<4>) -> Tensor<3> {
+    fn apply(&self, config: &ClipVisionConfig, pixels: Tensor<4>) -> Result<Tensor<3>> {
         let batch = pixels.dims()[0];
         // As a convolution does, leave out the pixels that fill no whole patch.
         let covered = config.grid() * config.patch_size;
         let pixels = pixels.narrow(2, 0, covered).narrow(3, 0, covered).unsqueeze_dim::<5>(2);
         let patches = nn::patchify(pixels, [1, config.patch_size, config.patch_size]);
         let whole = self.whole.clone().repeat_dim(0, batch);
-        let tokens = Tensor::cat(vec![whole, self.patches.apply(patches)], 1);
-        self.norm.apply(tokens + self.positions.clone(), None)
+        let tokens = Tensor::cat(vec![whole, self.patches.apply(patches)?], 1);
+        Ok(self.norm.apply(tokens + self.positions.clone(), None))
     }
 }
 
@@ -138,11 +138,11 @@ impl Block {
     }
 
     /// `[B, T, D]` to the same.
-    fn apply(&self, x: Tensor<3>) -> Tensor<3> {
-        let mixed = self.attention.apply(self.attention_norm.apply(x.clone(), None));
+    fn apply(&self, x: Tensor<3>) -> Result<Tensor<3>> {
+        let mixed = self.attention.apply(self.attention_norm.apply(x.clone(), None))?;
         let x = x + mixed;
         let normed = self.feed_forward_norm.apply(x.clone(), None);
-        x + self.out.apply(self.inner.apply_with(normed, self.activation))
+        Ok(x + self.out.apply(self.inner.apply_with(normed, self.activation)?)?)
     }
 }
 
@@ -166,8 +166,9 @@ impl SelfAttention {
         })
     }
 
-    fn apply(&self, x: Tensor<3>) -> Tensor<3> {
-        let [q, k, v] = [&self.q, &self.k, &self.v].map(|layer| self.heads(layer.apply(x.clone())));
+    fn apply(&self, x: Tensor<3>) -> Result<Tensor<3>> {
+        let heads = |layer: &Linear| Ok(self.heads(layer.apply(x.clone())?));
+        let (q, k, v) = (heads(&self.q)?, heads(&self.k)?, heads(&self.v)?);
         let scale = (self.head_width as f32).sqrt().recip();
         let mixed = kernels::attention(AttentionInputs { q, k, v, mask: None, scale });
         let [batch, tokens, heads, width] = mixed.dims();

@@ -1,0 +1,228 @@
+//! Layers with low-rank changes beside them: loaded ones, and those that learn.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use kernels::Activation;
+
+use crate::error::Result;
+use crate::layers::{Convolution2d, Convolution3d, Embedding, Linear, Project};
+use crate::lora::{Change, LowRank, changed};
+use crate::provider::{Bias, Provider};
+use crate::store::Parameter;
+
+/// What a layer's low-rank change sees of the layer's input `[rows, inputs]`, in training.
+pub type Dropout = Arc<dyn Fn(Tensor<2>) -> Tensor<2> + Send + Sync>;
+
+/// A low-rank change beside a layer.
+#[derive(Clone)]
+pub struct Adapter {
+    matrices: Matrices,
+    dropout: Option<Dropout>,
+}
+
+/// Where the two matrices are.
+#[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "one per layer, beside tensors that are far larger")]
+enum Matrices {
+    Held(LowRank),
+    Named { layer: String, rank: usize, scale: f32 },
+}
+
+impl Adapter {
+    /// A change that is held here.
+    pub fn held(change: LowRank) -> Adapter {
+        Adapter { matrices: Matrices::Held(change), dropout: None }
+    }
+
+    /// The change of `layer` whose matrices are parameters called [`LowRank::names`]: they are taken
+    /// from where all parameters come from, so that they can learn.
+    pub fn named(layer: &str, rank: usize, scale: f32, dropout: Option<Dropout>) -> Adapter {
+        let layer = layer.to_owned();
+        Adapter { matrices: Matrices::Named { layer, rank, scale }, dropout }
+    }
+
+    /// The change to a matrix `[outputs, inputs]`.
+    fn change(&self, leaves: &dyn Provider, [outputs, inputs]: [usize; 2]) -> Result<LowRank> {
+        match &self.matrices {
+            Matrices::Held(change) => Ok(change.clone()),
+            Matrices::Named { layer, rank, scale } => {
+                let ([down, up], rank) = (LowRank::names(layer), *rank);
+                Ok(LowRank {
+                    down: leaves.values(&down, &[rank, inputs])?.reshape([rank, inputs]),
+                    up: leaves.values(&up, &[outputs, rank])?.reshape([outputs, rank]),
+                    scale: *scale,
+                })
+            }
+        }
+    }
+}
+
+/// Low-rank changes that are kept beside their layers, by the name of the parameter they change.
+#[derive(Clone, Default)]
+pub struct Adapters(BTreeMap<String, Vec<Adapter>>);
+
+impl fmt::Debug for Adapters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Adapters {
+    /// Whether nothing is kept beside.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Keeps one more change beside the layer of `parameter`.
+    pub fn push(&mut self, parameter: impl Into<String>, adapter: Adapter) {
+        self.0.entry(parameter.into()).or_default().push(adapter);
+    }
+}
+
+/// A provider whose layers have [`Adapters`] beside them: matrices of linear layers and of patch
+/// projections stay as they are and the change runs beside; what is no matrix, or no layer, comes merged.
+#[derive(Clone)]
+pub struct Adapted<'a> {
+    base: &'a dyn Provider,
+    adapters: Adapters,
+}
+
+impl<'a> Adapted<'a> {
+    /// The layers of `base` with `adapters` beside them.
+    pub fn new(base: &'a dyn Provider, adapters: Adapters) -> Adapted<'a> {
+        Adapted { base, adapters }
+    }
+
+    fn of(&self, parameter: &str) -> &[Adapter] {
+        self.adapters.0.get(parameter).map_or(&[], Vec::as_slice)
+    }
+
+    /// A layer with its matrix `[outputs, inputs]`, and its changes beside.
+    fn beside(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        sizes: [usize; 2],
+        base: Linear,
+    ) -> Result<Linear> {
+        self.of(&format!("{name}.weight")).iter().try_fold(base, |base, adapter| {
+            let change = adapter.change(leaves, sizes)?;
+            Ok(Linear::of(Beside { base, change, dropout: adapter.dropout.clone() }))
+        })
+    }
+
+    /// Values of `parameter`, flat, with its changes.
+    fn merged(
+        &self,
+        leaves: &dyn Provider,
+        parameter: &str,
+        (values, shape): (Tensor<1>, &[usize]),
+    ) -> Result<Tensor<1>> {
+        let outputs = shape.first().copied().unwrap_or(1);
+        let sizes = [outputs, shape.iter().skip(1).product()];
+        let change = |adapter: &Adapter| adapter.change(leaves, sizes).map(Change::LowRank);
+        let changes = self.of(parameter).iter().map(change).collect::<Result<Vec<_>>>()?;
+        Ok(match changes.is_empty() {
+            true => values,
+            false => changed(&Parameter { values, shape: shape.to_vec() }, &changes).values,
+        })
+    }
+
+    /// The same for a weight of a layer.
+    fn weight<const D: usize>(
+        &self,
+        leaves: &dyn Provider,
+        layer: &str,
+        weight: Tensor<D>,
+    ) -> Result<Tensor<D>> {
+        let (shape, elements) = (weight.dims(), weight.shape().num_elements());
+        let values = (weight.reshape([elements]), &shape[..]);
+        Ok(self.merged(leaves, &format!("{layer}.weight"), values)?.reshape(shape))
+    }
+}
+
+impl Provider for Adapted<'_> {
+    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
+        self.base.values(name, shape)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.base.has(name)
+    }
+
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(self.base)
+    }
+
+    fn linear(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        bias: Bias,
+    ) -> Result<Linear> {
+        let base = self.base.linear(leaves, name, [inputs, outputs], bias)?;
+        self.beside(leaves, name, [outputs, inputs], base)
+    }
+
+    fn patch_projection(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        shape: &[usize],
+        bias: Bias,
+    ) -> Result<Linear> {
+        let base = self.base.patch_projection(leaves, name, shape, bias)?;
+        self.beside(leaves, name, [shape[0], shape[1..].iter().product()], base)
+    }
+
+    fn convolution(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        shape: [usize; 4],
+    ) -> Result<Convolution2d> {
+        let Convolution2d { weight, bias } = self.base.convolution(leaves, name, shape)?;
+        Ok(Convolution2d { weight: self.weight(leaves, name, weight)?, bias })
+    }
+
+    fn convolution3d(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        shape: [usize; 5],
+    ) -> Result<Convolution3d> {
+        let Convolution3d { weight, bias } = self.base.convolution3d(leaves, name, shape)?;
+        Ok(Convolution3d { weight: self.weight(leaves, name, weight)?, bias })
+    }
+
+    fn embedding(&self, leaves: &dyn Provider, name: &str, sizes: [usize; 2]) -> Result<Embedding> {
+        let Embedding { table } = self.base.embedding(leaves, name, sizes)?;
+        Ok(Embedding { table: self.weight(leaves, name, table)? })
+    }
+
+    fn tensor(&self, leaves: &dyn Provider, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
+        let values = self.base.tensor(leaves, name, shape)?;
+        self.merged(leaves, name, (values, shape))
+    }
+}
+
+/// A layer and one change of it.
+struct Beside {
+    base: Linear,
+    change: LowRank,
+    dropout: Option<Dropout>,
+}
+
+impl Project for Beside {
+    fn project(&self, x: Tensor<2>, activation: Activation) -> Result<Tensor<2>> {
+        let seen = match &self.dropout {
+            Some(dropout) => dropout(x.clone()),
+            None => x.clone(),
+        };
+        Ok(activation.apply(self.base.apply(x)? + self.change.project(seen)))
+    }
+}

@@ -1,0 +1,221 @@
+//! Where parameters come from, and how layers are made of them.
+
+use burn::tensor::{DType, Tensor};
+
+use crate::error::Result;
+use crate::layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, RmsNorm};
+
+/// Whether a layer adds a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bias {
+    /// It does.
+    With,
+    /// It does not.
+    Without,
+}
+
+/// Where parameters come from. This is what a layout or a training method implements.
+///
+/// Parameters have values; of these, layers are made. Each kind of layer has one method, which a layout
+/// overrides to spread the layer or an adapter to change it. It is given `leaves`, the outermost provider:
+/// whatever the layer is made of comes from there, so that a graph around this provider hands out its own
+/// leaves. One that changes some kinds only names the provider it stands around as [`Provider::inner`]; the
+/// others are then made there.
+pub trait Provider {
+    /// The values of parameter `name`, flat, which the model wants in `shape`.
+    ///
+    /// # Errors
+    /// The parameter is missing or has another shape.
+    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>>;
+
+    /// Whether there is such a parameter.
+    fn has(&self, name: &str) -> bool;
+
+    /// The provider that makes the kinds of layers this one does not.
+    fn inner(&self) -> Option<&dyn Provider> {
+        None
+    }
+
+    /// `x W^T + b`, `W` being `[outputs, inputs]`.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn linear(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        bias: Bias,
+    ) -> Result<Linear> {
+        match self.inner() {
+            Some(inner) => inner.linear(leaves, name, [inputs, outputs], bias),
+            None => matrix(leaves, name, &[outputs, inputs], bias),
+        }
+    }
+
+    /// A convolution that is a matrix: kernel and stride equal, over a patch given as one row. `shape` is
+    /// `[outputs, inputs, ..kernel]`.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn patch_projection(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        shape: &[usize],
+        bias: Bias,
+    ) -> Result<Linear> {
+        match self.inner() {
+            Some(inner) => inner.patch_projection(leaves, name, shape, bias),
+            None => matrix(leaves, name, shape, bias),
+        }
+    }
+
+    /// A 2-D convolution `[outputs, inputs, height, width]` with bias.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn convolution(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        shape: [usize; 4],
+    ) -> Result<Convolution2d> {
+        match self.inner() {
+            Some(inner) => inner.convolution(leaves, name, shape),
+            None => Ok(Convolution2d {
+                weight: stored(leaves, name, "weight", shape)?,
+                bias: table(leaves, name, "bias", [shape[0]])?,
+            }),
+        }
+    }
+
+    /// A causal convolution `[outputs, inputs, time, height, width]` with bias.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn convolution3d(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        shape: [usize; 5],
+    ) -> Result<Convolution3d> {
+        match self.inner() {
+            Some(inner) => inner.convolution3d(leaves, name, shape),
+            None => Ok(Convolution3d {
+                weight: stored(leaves, name, "weight", shape)?,
+                bias: table(leaves, name, "bias", [shape[0]])?,
+            }),
+        }
+    }
+
+    /// Layer norm with weight and bias `[width]`.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn layer_norm(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        width: usize,
+        epsilon: f32,
+    ) -> Result<LayerNorm> {
+        match self.inner() {
+            Some(inner) => inner.layer_norm(leaves, name, width, epsilon),
+            None => {
+                let weight = table(leaves, name, "weight", [width])?;
+                let affine = Some((weight, table(leaves, name, "bias", [width])?));
+                Ok(LayerNorm { affine, epsilon })
+            }
+        }
+    }
+
+    /// RMS norm with weight `[width]`.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn rms_norm(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        width: usize,
+        epsilon: f32,
+    ) -> Result<RmsNorm> {
+        match self.inner() {
+            Some(inner) => inner.rms_norm(leaves, name, width, epsilon),
+            None => Ok(RmsNorm::dense(table(leaves, name, "weight", [width])?, epsilon)),
+        }
+    }
+
+    /// Rows of a table `[rows, width]` by index.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn embedding(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        [rows, width]: [usize; 2],
+    ) -> Result<Embedding> {
+        match self.inner() {
+            Some(inner) => inner.embedding(leaves, name, [rows, width]),
+            None => Ok(Embedding { table: stored(leaves, name, "weight", [rows, width])? }),
+        }
+    }
+
+    /// A bare tensor, flat and in the type it is stored in, which is no part of a layer.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn tensor(&self, leaves: &dyn Provider, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
+        match self.inner() {
+            Some(inner) => inner.tensor(leaves, name, shape),
+            None => leaves.values(name, shape),
+        }
+    }
+}
+
+impl<P: Provider> Provider for &P {
+    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
+        (*self).values(name, shape)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        (*self).has(name)
+    }
+
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(*self)
+    }
+}
+
+/// A layer with its whole matrix, which the checkpoint has in `shape`: `[outputs, ..inputs]`.
+fn matrix(leaves: &dyn Provider, name: &str, shape: &[usize], bias: Bias) -> Result<Linear> {
+    let weight = leaves.values(&format!("{name}.weight"), shape)?;
+    let bias = match bias {
+        Bias::With => Some(leaves.values(&format!("{name}.bias"), &shape[..1])?),
+        Bias::Without => None,
+    };
+    let inputs = shape[1..].iter().product();
+    Ok(Linear::dense(weight.reshape([shape[0], inputs]), bias))
+}
+
+/// A part of a layer in the type it is stored in.
+fn stored<const D: usize>(
+    leaves: &dyn Provider,
+    layer: &str,
+    part: &str,
+    shape: [usize; D],
+) -> Result<Tensor<D>> {
+    Ok(leaves.values(&format!("{layer}.{part}"), &shape)?.reshape(shape))
+}
+
+/// A part of a layer in f32.
+fn table<const D: usize>(
+    leaves: &dyn Provider,
+    layer: &str,
+    part: &str,
+    shape: [usize; D],
+) -> Result<Tensor<D>> {
+    Ok(stored(leaves, layer, part, shape)?.cast(DType::F32))
+}
