@@ -3,8 +3,8 @@
 //! The numbers are f32 where diffusers computes in f32. The transcendental functions come from
 //! `libm`, so they do not depend on the machine.
 
-use crate::options::Options;
 use crate::{Error, Result};
+use nn::Options;
 
 /// A named schedule of betas.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,7 +48,7 @@ impl Betas {
             Some(betas) => {
                 let lengths = format!("null, lists of `num_train_timesteps` = {count} numbers");
                 let value = format!("a list of {}", betas.len()).into();
-                return Err(options.unsupported("trained_betas", &value, &lengths));
+                return Err(options.unsupported("trained_betas", &value, &lengths).into());
             }
             None => schedule.betas(start, end, count),
         };
@@ -56,7 +56,8 @@ impl Betas {
         let betas = if zero_snr { without_terminal_signal(&betas) } else { betas };
         match betas.iter().position(|beta| !(0.0..=1.0).contains(beta)) {
             Some(timestep) => {
-                Err(Error::Beta { class: options.class(), timestep, beta: betas[timestep] })
+                let (class, beta) = (options.name().to_owned(), betas[timestep]);
+                Err(Error::Beta { class, timestep, beta })
             }
             None => Ok(Betas { alphas_cumprod: cumulative_alphas(&betas), schedule, zero_snr }),
         }

@@ -7,11 +7,11 @@ use crate::ddim::DdimConfig;
 use crate::ddpm::DdpmConfig;
 use crate::dpm_config::DpmConfig;
 use crate::flow_euler::FlowEulerConfig;
-use crate::options::Options;
 use crate::unipc_config::UniPcConfig;
 use crate::update::Predicts;
 use crate::{Error, Process, Result, Solver};
 use crate::{ddim, ddpm, dpm_config, flow_euler, unipc_config};
+use nn::Options;
 
 /// The classes that can be read.
 const CLASSES: [&str; 5] =
@@ -73,8 +73,13 @@ enum Kind {
 impl SchedulerConfig {
     /// Reads the text of a `scheduler_config.json`.
     pub fn from_json(text: &str) -> Result<SchedulerConfig> {
-        let mut options = Options::parse(text, &CLASSES)?;
-        let kind = match options.class() {
+        let mut options = Options::parse("the scheduler config", text)?;
+        let Some(class) = options.class(&CLASSES)? else {
+            let supported = CLASSES.join(", ");
+            return Err(options.missing_of("_class_name", &supported).into());
+        };
+        let mut options = options.renamed(class);
+        let kind = match class {
             ddim::CLASS => Kind::Ddim(DdimConfig::read(&mut options)?),
             ddpm::CLASS => Kind::Ddpm(DdpmConfig::read(&mut options)?),
             dpm_config::CLASS => Kind::DpmSolver(DpmConfig::read(&mut options)?),
@@ -82,7 +87,8 @@ impl SchedulerConfig {
             _ => Kind::FlowEuler(FlowEulerConfig::read(&mut options)?),
         };
         let foreign: &[_] = if matches!(kind, Kind::FlowEuler(_)) { &[] } else { &FOREIGN };
-        options.finish(foreign)?;
+        options.ignore(foreign);
+        options.finish()?;
         Ok(SchedulerConfig { kind })
     }
 

@@ -4,10 +4,10 @@
 use crate::Result;
 use crate::betas::{BASIC_SCHEDULES, Betas};
 use crate::grid::{Grid, Spacing};
-use crate::options::Options;
 use crate::process::VpPrediction;
 use crate::solver::{Solver, Step};
 use crate::update::{Predicts, Scales, Update, VP_PREDICTIONS};
+use nn::Options;
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "DDIMScheduler";
@@ -87,7 +87,7 @@ pub(crate) fn read_clip(options: &mut Options) -> Result<Option<f32>> {
     refuse_thresholding(options)?;
     let range = options.number("clip_sample_range", 1.0)?;
     if range < 0.0 {
-        return Err(options.unsupported("clip_sample_range", &range.into(), "0 or more"));
+        return Err(options.unsupported("clip_sample_range", &range.into(), "0 or more").into());
     }
     Ok(options.flag("clip_sample", true)?.then_some(range as f32))
 }
@@ -114,7 +114,7 @@ mod tests {
             };
             assert!(read(0.5).is_ok());
             let message = read(-0.5).unwrap_err().to_string();
-            assert!(message.contains("`clip_sample_range` = -0.5"), "{message}");
+            assert!(message.contains("`clip_sample_range` is -0.5"), "{message}");
         }
     }
 }

@@ -4,10 +4,10 @@ use crate::Result;
 use crate::betas::{BASIC_SCHEDULES, BetaSchedule, Betas};
 use crate::ddim::{SPACINGS, read_clip};
 use crate::grid::Grid;
-use crate::options::Options;
 use crate::process::VpPrediction;
 use crate::solver::{Solver, Step};
 use crate::update::{Predicts, Scales, Update, VP_PREDICTIONS};
+use nn::Options;
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "DDPMScheduler";

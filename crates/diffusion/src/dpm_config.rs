@@ -5,11 +5,11 @@ use crate::betas::{BASIC_SCHEDULES, BetaSchedule, Betas};
 use crate::ddim::refuse_thresholding;
 use crate::dpm_solver::{Algorithm, DpmSolver, Method, Slope};
 use crate::grid::{Grid, MULTISTEP_SPACINGS, check_steps, linspace};
-use crate::options::Options;
 use crate::process::VpPrediction;
 use crate::sigmas::{LogSigmas, exponential, karras, shifted};
 use crate::solver::{Solver, Step};
 use crate::update::{Predicts, Scales};
+use nn::Options;
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "DPMSolverMultistepScheduler";
@@ -166,14 +166,14 @@ fn read_ignored(options: &mut Options) -> Result<()> {
     let variances = ["null", "learned", "learned_range", "fixed_small", "fixed_large"];
     options.choice("variance_type", &variances.map(|name| (name, ())))?;
     options.must_be_off("use_dynamic_shifting", "false (and `flow_shift`)")?;
-    options.choice("time_shift_type", &[("exponential", ())])
+    Ok(options.choice("time_shift_type", &[("exponential", ())])?)
 }
 
 fn read_prediction(options: &mut Options, ladder: Ladder) -> Result<Predicts> {
     match ladder {
         Ladder::Flow { .. } => {
             let names = ["flow_prediction"].map(|name| (name, Predicts::Flow));
-            options.choice("prediction_type", &names)
+            Ok(options.choice("prediction_type", &names)?)
         }
         _ => {
             let names = [
@@ -208,11 +208,11 @@ fn read_method(options: &mut Options, ending: Ending) -> Result<Method> {
     let expands_epsilon = matches!(algorithm, Algorithm::Epsilon | Algorithm::NoisyEpsilon);
     if expands_epsilon && ending.level == FinalLevel::Zero {
         let only = "sigma_min with `algorithm_type` dpmsolver and sde-dpmsolver";
-        return Err(options.unsupported("final_sigmas_type", &"zero".into(), only));
+        return Err(options.unsupported("final_sigmas_type", &"zero".into(), only).into());
     }
     if algorithm == Algorithm::NoisyEpsilon && order == 3 {
         let only = "1, 2 with `algorithm_type` sde-dpmsolver";
-        return Err(options.unsupported("solver_order", &order.into(), only));
+        return Err(options.unsupported("solver_order", &order.into(), only).into());
     }
     Ok(Method { algorithm, slope, order })
 }
@@ -239,12 +239,12 @@ impl Ladder {
             [] => Ok(Ladder::Trained),
             [(option, Ladder::Flow { .. })] if trained != 1000 => {
                 let only = "true with `num_train_timesteps` = 1000";
-                Err(options.unsupported(option, &true.into(), only))
+                Err(options.unsupported(option, &true.into(), only).into())
             }
             [(_, ladder)] => Ok(ladder),
             [(first, _), (second, _), ..] => {
                 let only = format!("false where `{first}` is true");
-                Err(options.unsupported(second, &true.into(), &only))
+                Err(options.unsupported(second, &true.into(), &only).into())
             }
         }
     }

@@ -6,55 +6,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a schedule could not be built or a step could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The text is not JSON.
-    #[error("the scheduler config is not valid JSON: {0}")]
-    Json(#[from] serde_json::Error),
-
-    /// The JSON names no scheduler class.
-    #[error("the scheduler config must be a JSON object with a `_class_name`: one of {supported}")]
-    NoClass {
-        /// The classes that can be read.
-        supported: String,
-    },
-
-    /// The scheduler class is not one of ours.
-    #[error("scheduler {class} is not supported; supported are {supported}")]
-    UnsupportedClass {
-        /// The class that was asked for.
-        class: String,
-        /// The classes that can be read.
-        supported: String,
-    },
-
-    /// An option has a value of the wrong type, out of range, or that we do not implement.
-    #[error("{class}: option `{option}` = {value} is not supported; supported: {supported}")]
-    UnsupportedOption {
-        /// The scheduler class.
-        class: &'static str,
-        /// The option's name.
-        option: &'static str,
-        /// Its value, as JSON.
-        value: String,
-        /// The values that are supported.
-        supported: String,
-    },
-
-    /// An option that neither this class nor a compatible one has.
-    #[error("{class}: unknown option `{option}`; the nearest known one is `{nearest}`")]
-    UnknownOption {
-        /// The scheduler class.
-        class: &'static str,
-        /// The unknown name.
-        option: String,
-        /// The known name that is spelt most like it.
-        nearest: &'static str,
-    },
+    /// The scheduler config cannot be read, or asks for what is not supported.
+    #[error(transparent)]
+    Config(#[from] nn::Error),
 
     /// A beta that is no share of variance.
     #[error("{class}: beta {beta} at timestep {timestep} is not between 0 and 1")]
     Beta {
         /// The scheduler class.
-        class: &'static str,
+        class: String,
         /// The first timestep at fault.
         timestep: usize,
         /// The beta there.

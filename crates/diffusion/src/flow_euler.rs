@@ -2,10 +2,10 @@
 
 use crate::Result;
 use crate::grid::{check_steps, linspace};
-use crate::options::Options;
 use crate::sigmas::{check_custom, exponential, karras, shifted, to_terminal};
 use crate::solver::{Solver, Step};
 use crate::update::{Predicts, Scales, Update};
+use nn::Options;
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "FlowMatchEulerDiscreteScheduler";
@@ -74,7 +74,9 @@ impl FlowEulerConfig {
                 (false, true) => Ladder::Exponential,
                 (true, true) => {
                     let only = "true for one of `use_karras_sigmas`, `use_exponential_sigmas`";
-                    return Err(options.unsupported("use_karras_sigmas", &true.into(), only));
+                    return Err(options
+                        .unsupported("use_karras_sigmas", &true.into(), only)
+                        .into());
                 }
             },
             sampling: if stochastic { Sampling::Stochastic } else { Sampling::Straight },
@@ -150,7 +152,9 @@ impl Shift {
         let curve = options.choice("time_shift_type", &curves)?;
         if dynamic && base_length == max_length {
             let other = format!("lengths other than `base_image_seq_len` = {base_length}");
-            return Err(options.unsupported("max_image_seq_len", &max_length.into(), &other));
+            return Err(options
+                .unsupported("max_image_seq_len", &max_length.into(), &other)
+                .into());
         }
         Ok(match dynamic {
             false => Shift::Static(shift),

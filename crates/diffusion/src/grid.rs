@@ -1,7 +1,7 @@
 //! Evenly spaced numbers and timesteps, rounded where diffusers rounds them.
 
-use crate::options::Options;
 use crate::{Error, Result};
+use nn::Options;
 
 /// `count` numbers from `start` to `stop`, both included, with NumPy's arithmetic.
 pub(crate) fn linspace(start: f64, stop: f64, count: usize) -> Vec<f64> {

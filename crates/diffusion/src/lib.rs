@@ -32,7 +32,6 @@ mod process;
 mod scene;
 
 mod config;
-mod options;
 
 mod betas;
 mod grid;

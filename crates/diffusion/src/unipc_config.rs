@@ -3,13 +3,13 @@
 use crate::betas::{BASIC_SCHEDULES, Betas};
 use crate::ddim::refuse_thresholding;
 use crate::grid::{Grid, MULTISTEP_SPACINGS, check_steps, linspace};
-use crate::options::Options;
 use crate::process::VpPrediction;
 use crate::sigmas::{LogSigmas, check_custom, exponential, karras, shifted, to_terminal};
 use crate::solver::{Solver, Step};
 use crate::unipc::{Expands, Method, UniPc, Weighting};
 use crate::update::{Predicts, Scales, VP_PREDICTIONS};
 use crate::{Error, Result};
+use nn::Options;
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "UniPCMultistepScheduler";
@@ -83,7 +83,7 @@ impl UniPcConfig {
         let method = read_method(options)?;
         if method.expands == Expands::Epsilon && ending.level == FinalLevel::Zero {
             let only = "sigma_min with `predict_x0` false";
-            return Err(options.unsupported("final_sigmas_type", &"zero".into(), only));
+            return Err(options.unsupported("final_sigmas_type", &"zero".into(), only).into());
         }
         Ok(UniPcConfig {
             predicts: read_prediction(options, ladder, method)?,
@@ -207,11 +207,11 @@ fn read_prediction(options: &mut Options, ladder: Ladder, method: Method) -> Res
     match ladder {
         Ladder::Flow { .. } | Ladder::KarrasFlow(_) if method.expands == Expands::Epsilon => {
             let only = "true with `use_flow_sigmas`";
-            Err(options.unsupported("predict_x0", &false.into(), only))
+            Err(options.unsupported("predict_x0", &false.into(), only).into())
         }
         Ladder::Flow { .. } | Ladder::KarrasFlow(_) => {
             let names = ["flow_prediction"].map(|name| (name, Predicts::Flow));
-            options.choice("prediction_type", &names)
+            Ok(options.choice("prediction_type", &names)?)
         }
         _ => Ok(Predicts::Vp(options.choice::<VpPrediction>("prediction_type", &VP_PREDICTIONS)?)),
     }
@@ -222,7 +222,7 @@ fn read_uncorrected(options: &mut Options) -> Result<Vec<usize>> {
     let numbers = options.numbers("disable_corrector")?.unwrap_or_default();
     if let Some(number) = numbers.iter().find(|number| number.fract() != 0.0) {
         let only = "lists of whole numbers";
-        return Err(options.unsupported("disable_corrector", &(*number).into(), only));
+        return Err(options.unsupported("disable_corrector", &(*number).into(), only).into());
     }
     Ok(numbers.iter().filter(|number| **number >= 0.0).map(|number| *number as usize).collect())
 }
@@ -241,15 +241,15 @@ impl Ladder {
         let flow = options.flag("use_flow_sigmas", false)?;
         if flow && trained != 1000 {
             let only = "true with `num_train_timesteps` = 1000";
-            return Err(options.unsupported("use_flow_sigmas", &true.into(), only));
+            return Err(options.unsupported("use_flow_sigmas", &true.into(), only).into());
         }
         if let Some(end) = terminal.filter(|_| !flow) {
             let only = "null without `use_flow_sigmas`";
-            return Err(options.unsupported("shift_terminal", &end.into(), only));
+            return Err(options.unsupported("shift_terminal", &end.into(), only).into());
         }
         if exponential && (karras || flow) {
             let only = "false where `use_karras_sigmas` or `use_flow_sigmas` is true";
-            return Err(options.unsupported("use_exponential_sigmas", &true.into(), only));
+            return Err(options.unsupported("use_exponential_sigmas", &true.into(), only).into());
         }
         bounds.check(options)?;
         Ok(match (karras, exponential, flow) {
@@ -269,7 +269,9 @@ impl Bounds {
     fn check(&self, options: &Options) -> Result<()> {
         for (option, bound) in [("sigma_min", self.lowest), ("sigma_max", self.highest)] {
             if let Some(bound) = bound.filter(|bound| *bound <= 0.0) {
-                return Err(options.unsupported(option, &bound.into(), "numbers above 0, null"));
+                return Err(options
+                    .unsupported(option, &bound.into(), "numbers above 0, null")
+                    .into());
             }
         }
         Ok(())

@@ -38,7 +38,7 @@ const UNIPC: &str = "UniPCMultistepScheduler";
 #[test]
 fn text_that_is_no_scheduler_config() {
     check("{", 4, &["not valid JSON"]);
-    check("[1]", 4, &["_class_name", DDIM, DPM]);
+    check("[1]", 4, &["a JSON object"]);
     check(r#"{"steps_offset": 1}"#, 4, &["_class_name", DDPM, FLOW]);
     check(r#"{"_class_name": "PNDMScheduler"}"#, 4, &["PNDMScheduler", DDIM, DDPM, DPM, FLOW]);
 }

@@ -4,6 +4,7 @@
 //! Nothing here can name a rank, a file or a solver.
 
 pub mod dit;
+mod pretrained;
 pub mod text;
 pub mod vae;
 pub mod vision;

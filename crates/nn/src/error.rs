@@ -91,6 +91,16 @@ pub enum Error {
         /// What would do.
         supported: String,
     },
+    /// A config holds a key that nobody reads.
+    #[error("{config}: unknown key `{option}`; the nearest known one is `{nearest}`")]
+    UnknownOption {
+        /// Which config.
+        config: String,
+        /// The unknown key.
+        option: String,
+        /// The known key that is spelt most like it.
+        nearest: String,
+    },
     /// A config cannot be read.
     #[error("{config}: {reason}")]
     Config {

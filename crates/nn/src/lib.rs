@@ -8,6 +8,7 @@
 mod adapted;
 mod attention;
 mod backward;
+mod config;
 mod embedding;
 mod error;
 mod fold;
@@ -25,7 +26,10 @@ mod weights;
 
 pub use adapted::{Adapted, Adapter, Adapters, Dropout};
 pub use attention::{Attention, Plain, Qkv, Reach, Site};
-pub use backward::{Backward, Loss, Parameters, Recording, Trainable, backward};
+pub use backward::{
+    Backward, Loss, Recording, Trainable, backward, backward_keeping, backward_whole,
+};
+pub use config::Options;
 pub use embedding::{grid_positions, position_embedding, rope_angles, timestep_embedding};
 pub use error::{Error, Result, most_similar};
 pub use fold::Dit;

@@ -2,7 +2,8 @@
 
 use burn::tensor::{Device, Tensor};
 use image::{Rgb, RgbImage};
-use serde::Deserialize;
+use nn::Options;
+use serde_json::{Value, json};
 
 use super::resize::Filter;
 use super::{SourceImage, planes};
@@ -33,8 +34,7 @@ impl ClipPreprocessor {
     /// # Errors
     /// What is wrong with it, in words that follow its name.
     pub fn from_json(text: &str) -> Result<ClipPreprocessor, String> {
-        let file: ConfigFile = serde_json::from_str(text).map_err(|err| err.to_string())?;
-        file.check()
+        read(text).map_err(|err| err.to_string())
     }
 
     /// The picture as CLIP wants it, `[1, 3, height, width]`.
@@ -88,110 +88,100 @@ fn crop(pixels: &RgbImage, [height, width]: [usize; 2]) -> RgbImage {
     })
 }
 
-/// The keys that matter, with transformers' defaults; which class wrote the file does not.
-#[derive(Deserialize)]
-#[serde(default)]
-struct ConfigFile {
-    do_resize: bool,
-    size: Size,
-    resample: u32,
-    do_center_crop: bool,
-    crop_size: Size,
-    do_rescale: bool,
-    rescale_factor: f64,
-    do_normalize: bool,
-    image_mean: [f32; 3],
-    image_std: [f32; 3],
+/// What says which class wrote the file and how Python is to hand out its tensors.
+const IGNORED: [&str; 9] = [
+    "data_format",
+    "device",
+    "disable_grouping",
+    "do_convert_rgb",
+    "feature_extractor_type",
+    "image_processor_type",
+    "input_data_format",
+    "processor_class",
+    "return_tensors",
+];
+
+/// Reads the file with transformers' defaults.
+fn read(text: &str) -> nn::Result<ClipPreprocessor> {
+    let mut options = Options::parse("CLIPImageProcessor", text)?;
+    options.ignore(&IGNORED);
+    // These would make another picture of it.
+    for option in ["do_pad", "use_square_size", "default_to_square"] {
+        options.must_be_off(option, "false")?;
+    }
+    options.must_be_null("pad_size")?;
+    let filter = read_filter(&mut options)?;
+    let target = read_size(&mut options, "size")?;
+    let crop = match read_size(&mut options, "crop_size")? {
+        Target::ShortestEdge(edge) => [edge, edge],
+        Target::Exactly(size) => size,
+    };
+    let factor = options.number("rescale_factor", 1.0 / 255.0)?;
+    let mean =
+        read_channels(&mut options, "image_mean", [0.481_454_66, 0.457_827_5, 0.408_210_73])?;
+    let deviation =
+        read_channels(&mut options, "image_std", [0.268_629_54, 0.261_302_6, 0.275_777_1])?;
+    let sound = |deviation: &f32| deviation.is_finite() && *deviation > 0.0;
+    if !deviation.iter().all(sound) {
+        return Err(options.unsupported("image_std", &json!(deviation), "numbers above 0"));
+    }
+    let preprocessor = ClipPreprocessor {
+        resize: options.flag("do_resize", true)?.then_some((target, filter)),
+        crop: options.flag("do_center_crop", true)?.then_some(crop),
+        rescale: options.flag("do_rescale", true)?.then_some(factor),
+        normalise: options.flag("do_normalize", true)?.then_some((mean, deviation)),
+    };
+    options.finish()?;
+    Ok(preprocessor)
 }
 
-/// Old files hold a bare number.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Size {
-    Edge(usize),
-    Named(NamedSize),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NamedSize {
-    shortest_edge: Option<usize>,
-    height: Option<usize>,
-    width: Option<usize>,
-}
-
-impl Default for ConfigFile {
-    fn default() -> ConfigFile {
-        ConfigFile {
-            do_resize: true,
-            size: Size::Edge(224),
-            resample: 3,
-            do_center_crop: true,
-            crop_size: Size::Edge(224),
-            do_rescale: true,
-            rescale_factor: 1.0 / 255.0,
-            do_normalize: true,
-            image_mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
-            image_std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
+fn read_filter(options: &mut Options) -> nn::Result<Filter> {
+    match options.count("resample", 3, 0..=usize::MAX)? {
+        1 => Ok(Filter::Lanczos),
+        2 => Ok(Filter::Bilinear),
+        3 => Ok(Filter::Bicubic),
+        other => {
+            let supported = "1 (Lanczos), 2 (bilinear), 3 (bicubic)";
+            Err(options.unsupported("resample", &other.into(), supported))
         }
     }
 }
 
-impl ConfigFile {
-    fn check(self) -> Result<ClipPreprocessor, String> {
-        let filter = match self.resample {
-            1 => Filter::Lanczos,
-            2 => Filter::Bilinear,
-            3 => Filter::Bicubic,
-            other => {
-                let supported = "1 (Lanczos), 2 (bilinear), 3 (bicubic)";
-                return Err(format!("`resample` {other} is not supported; supported: {supported}"));
-            }
-        };
-        let target = self.size.target("size")?;
-        let crop = match self.crop_size.target("crop_size")? {
-            Target::ShortestEdge(edge) => [edge, edge],
-            Target::Exactly(size) => size,
-        };
-        if !self.rescale_factor.is_finite() {
-            return Err(format!("`rescale_factor` is {}", self.rescale_factor));
-        }
-        let sound = |deviation: &f32| deviation.is_finite() && *deviation > 0.0;
-        if !self.image_std.iter().all(sound) {
-            return Err(format!("`image_std` {:?} must be above 0", self.image_std));
-        }
-        Ok(ClipPreprocessor {
-            resize: self.do_resize.then_some((target, filter)),
-            crop: self.do_center_crop.then_some(crop),
-            rescale: self.do_rescale.then_some(self.rescale_factor),
-            normalise: self.do_normalize.then_some((self.image_mean, self.image_std)),
-        })
+fn read_channels(
+    options: &mut Options,
+    key: &'static str,
+    default: [f32; 3],
+) -> nn::Result<[f32; 3]> {
+    let Some(values) = options.numbers(key)? else { return Ok(default) };
+    match values[..] {
+        [red, green, blue] => Ok([red as f32, green as f32, blue as f32]),
+        _ => Err(options.unsupported(key, &values.into(), "three numbers")),
     }
 }
 
-impl Size {
-    fn target(self, key: &str) -> Result<Target, String> {
-        let target = match self {
-            Size::Edge(edge) => Target::ShortestEdge(edge),
-            Size::Named(NamedSize { shortest_edge: Some(edge), height: None, width: None }) => {
-                Target::ShortestEdge(edge)
-            }
-            Size::Named(NamedSize {
-                shortest_edge: None,
-                height: Some(height),
-                width: Some(width),
-            }) => Target::Exactly([height, width]),
-            Size::Named(_) => {
-                return Err(format!("`{key}` must have `shortest_edge`, or `height` and `width`"));
-            }
-        };
-        match target {
-            Target::ShortestEdge(0) | Target::Exactly([0, _] | [_, 0]) => {
-                Err(format!("`{key}` must be at least 1"))
-            }
-            target => Ok(target),
+/// An edge, which old files hold as a bare number, or height and width.
+fn read_size(options: &mut Options, key: &'static str) -> nn::Result<Target> {
+    let value = options.take(key).unwrap_or_else(|| json!(224));
+    let side = |value: &Value| {
+        let side = value.as_u64().and_then(|side| usize::try_from(side).ok());
+        side.filter(|side| *side > 0)
+    };
+    let named = |map: &serde_json::Map<String, Value>| {
+        let edge = |name: &str| map.get(name).and_then(side);
+        match (map.len(), edge("shortest_edge"), edge("height"), edge("width")) {
+            (1, Some(edge), None, None) => Some(Target::ShortestEdge(edge)),
+            (2, None, Some(height), Some(width)) => Some(Target::Exactly([height, width])),
+            _ => None,
         }
-    }
+    };
+    let target = match &value {
+        Value::Object(map) => named(map),
+        value => side(value).map(Target::ShortestEdge),
+    };
+    target.ok_or_else(|| {
+        let supported = "`shortest_edge`, or `height` and `width`, each at least 1";
+        options.unsupported(key, &value, supported)
+    })
 }
 
 #[cfg(test)]
@@ -215,7 +205,10 @@ mod tests {
             (r#"{"size": {"height": 3}}"#, "size"),
             (r#"{"crop_size": {"height": 3, "width": 0}}"#, "crop_size"),
             (r#"{"image_std": [1.0, 0.0, 1.0]}"#, "image_std"),
-            ("3", "expected"),
+            ("3", "a JSON object"),
+            (r#"{"image_mean": [0.5]}"#, "three numbers"),
+            (r#"{"do_pad": true}"#, "do_pad"),
+            (r#"{"do_centre_crop": false}"#, "`do_center_crop`"),
         ];
         for (text, word) in refused {
             let error = ClipPreprocessor::from_json(text).expect_err(text);

@@ -220,7 +220,7 @@ fn a_fingerprint_knows_its_encoders() {
         }
         last = next;
     };
-    copy.json("transformer/config.json", |config| config["unknown"] = 1.into());
+    copy.json("transformer/config.json", |config| config["_note"] = 1.into());
     copy.flip("transformer/diffusion_pytorch_model.safetensors");
     fs::write(copy.path().join("scheduler/scheduler_config.json"), "{}").expect("a file");
     changes("none");

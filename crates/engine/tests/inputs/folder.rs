@@ -56,7 +56,11 @@ impl Copy {
     pub(crate) fn use_vae(&self, file: &str, case: &str) -> Value {
         let golden = Golden::open(file);
         let config = golden.config[case].clone();
-        fs::write(self.path().join("vae/config.json"), config.to_string()).expect("a file");
+        let mut published = config.clone();
+        for note in ["golden", "tiling"] {
+            published.as_object_mut().expect("an object").remove(note);
+        }
+        fs::write(self.path().join("vae/config.json"), published.to_string()).expect("a file");
         let all = SafeTensors::deserialize(&golden.bytes).expect("a safetensors file");
         let prefix = format!("{case}.weights.");
         let ours = all.iter().filter_map(|(name, view)| Some((name.strip_prefix(&prefix)?, view)));

@@ -4,6 +4,7 @@
 
 mod clip;
 mod pixart;
+mod published;
 mod reader;
 mod t5;
 mod vae;

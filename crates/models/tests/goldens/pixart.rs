@@ -21,7 +21,7 @@ struct Case {
 impl Case {
     fn open(name: &'static str) -> Case {
         let golden = Golden::open("pixart_transformer");
-        let config = PixartConfig::from_json(&golden.config()[name].to_string()).unwrap();
+        let config = PixartConfig::from_json(&golden.network(name).to_string()).unwrap();
         let weights = golden.store(&format!("{name}.weights"));
         Case { name, golden, model: Pixart { config }, weights }
     }

@@ -35,6 +35,15 @@ impl Golden {
         &self.config
     }
 
+    /// The config of a network as the reference wrote it, without the notes of our script.
+    pub(crate) fn network(&self, name: &str) -> Value {
+        let mut config = self.config[name].clone();
+        for note in ["block", "golden", "tiling"] {
+            config.as_object_mut().expect("a config is an object").remove(note);
+        }
+        config
+    }
+
     /// Whether there is a tensor `key`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.file().tensor(key).is_ok()

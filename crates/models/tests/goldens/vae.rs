@@ -19,7 +19,7 @@ struct Case {
 impl Case {
     fn open(name: &'static str) -> Case {
         let golden = Golden::open("vae");
-        let config = KlConfig::from_json(&golden.config()[name].to_string()).unwrap();
+        let config = KlConfig::from_json(&golden.network(name).to_string()).unwrap();
         let store = golden.store(&format!("{name}.weights"));
         Case { golden, name, model: AutoencoderKl::new(config), store }
     }
@@ -226,14 +226,14 @@ fn inputs_that_do_not_fit_are_refused() {
 fn configs_are_checked() {
     let golden = Golden::open("vae");
     let refused = |key: &str, value: Value| {
-        let mut config = golden.config()["quant"].clone();
+        let mut config = golden.network("quant");
         config[key] = value;
         KlConfig::from_json(&config.to_string()).unwrap_err().to_string()
     };
     let block = json!(["DownEncoderBlock2D", "AttnDownEncoderBlock2D", "DownEncoderBlock2D"]);
     assert_eq!(
         refused("down_block_types", block),
-        "the VAE's config.json: `down_block_types` is `AttnDownEncoderBlock2D`, which is not supported; \
+        "the VAE's config.json: `down_block_types` is \"AttnDownEncoderBlock2D\", which is not supported; \
          supported: DownEncoderBlock2D"
     );
     for (key, value) in [
@@ -254,7 +254,7 @@ fn configs_are_checked() {
         assert!(named, "{message}");
     }
     // Sixty-four levels would be halved more often than a size has bits.
-    let mut deep = golden.config()["quant"].clone();
+    let mut deep = golden.network("quant");
     deep["block_out_channels"] = json!(vec![4; 65]);
     deep["down_block_types"] = json!(vec!["DownEncoderBlock2D"; 65]);
     deep["up_block_types"] = json!(vec!["UpDecoderBlock2D"; 65]);

@@ -246,7 +246,7 @@ fn schedules_of_other_forms() {
     let file = "scheduler/scheduler_config.json";
     let class = "\"_class_name\": \"DPMSolverMultistepScheduler\"";
     for (text, word) in [
-        ("[]", "_class_name"),
+        ("[]", "a JSON object"),
         ("", "not valid JSON"),
         ("{\"_class_name\": 3}", "_class_name"),
         (&format!("{{{class}, \"num_train_timesteps\": 0}}"), "num_train_timesteps"),

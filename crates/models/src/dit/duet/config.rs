@@ -1,6 +1,6 @@
 //! What `transformer/config.json` says, checked.
 
-use nn::{Error, Result};
+use nn::{Error, Options, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -105,8 +105,27 @@ impl DuetConfig {
     /// # Errors
     /// It is not JSON of that form, or a number cannot be.
     pub fn from_json(text: &str) -> Result<DuetConfig> {
-        let config: DuetConfig = serde_json::from_str(text)
-            .map_err(|err| Error::Config { config: NAME.into(), reason: err.to_string() })?;
+        let mut options = Options::parse(NAME, text)?;
+        options.class(&["DuetTransformer"])?;
+        let audio_channels = options.optional_count("audio_channels", None, 1..=LARGEST)?;
+        let audio_rate = options.number("audio_rate", thirty_two_a_second())?;
+        let predictions =
+            [("clean", DuetPrediction::Clean), ("velocity", DuetPrediction::Velocity)];
+        let prediction = options.choice("prediction", &predictions)?;
+        let mut size = |key, default| options.count(key, default, 1..=LARGEST);
+        let config = DuetConfig {
+            class_name: class_name(),
+            heads: size("heads", six())?,
+            head_width: size("head_width", thirty_two())?,
+            depth: size("depth", four())?,
+            feed_factor: size("feed_factor", two())?,
+            video_channels: options.required_count("video_channels", 1..=LARGEST)?,
+            audio_channels,
+            audio_rate,
+            text_width: options.required_count("text_width", 1..=LARGEST)?,
+            prediction,
+        };
+        options.finish()?;
         config.check()?;
         Ok(config)
     }

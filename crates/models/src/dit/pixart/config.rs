@@ -1,7 +1,7 @@
 //! What `transformer/config.json` says, checked.
 
-use nn::{Error, Result};
-use serde::Deserialize;
+use nn::{Options, Result};
+use serde_json::json;
 
 const NAME: &str = "transformer/config.json";
 
@@ -35,31 +35,10 @@ pub struct PixartConfig {
     pub epsilon: f32,
 }
 
-/// The file as it is written. Keys that do not change the arithmetic are not listed.
-#[derive(Deserialize)]
-struct Raw {
-    _class_name: Option<String>,
-    num_attention_heads: Option<usize>,
-    attention_head_dim: Option<usize>,
-    in_channels: Option<usize>,
-    out_channels: Option<usize>,
-    num_layers: Option<usize>,
-    cross_attention_dim: Option<usize>,
-    attention_bias: Option<bool>,
-    sample_size: Option<usize>,
-    patch_size: Option<usize>,
-    activation_fn: Option<String>,
-    norm_type: Option<String>,
-    norm_elementwise_affine: Option<bool>,
-    norm_eps: Option<f64>,
-    interpolation_scale: Option<f64>,
-    use_additional_conditions: Option<bool>,
-    caption_channels: Option<usize>,
-    attention_type: Option<String>,
-    double_self_attention: Option<bool>,
-    only_cross_attention: Option<bool>,
-    use_linear_projection: Option<bool>,
-}
+/// What the files hold beside what is read here: these change the training, the precision, or
+/// parts that this model does not have.
+const IGNORED: [&str; 4] =
+    ["dropout", "norm_num_groups", "num_embeds_ada_norm", "upcast_attention"];
 
 impl PixartConfig {
     /// PixArt-XL-2 at 512 pixels.
@@ -90,36 +69,43 @@ impl PixartConfig {
     /// # Errors
     /// It is not JSON of that form, or it asks for what this model does not do.
     pub fn from_json(text: &str) -> Result<PixartConfig> {
-        let raw: Raw = serde_json::from_str(text)
-            .map_err(|err| Error::Config { config: NAME.into(), reason: err.to_string() })?;
-        raw.check()?;
+        let mut options = Options::parse(NAME, text)?;
+        options.class(&["PixArtTransformer2DModel", "Transformer2DModel"])?;
+        check_fixed(&mut options)?;
+        let config = PixartConfig::read(&mut options)?;
+        let cross = options.optional_count("cross_attention_dim", None, 1..=LARGEST)?;
+        options.finish()?;
+        config.check(&options)?;
+        if let Some(other) = cross.filter(|other| *other != config.width()) {
+            let supported = format!("{}, the model's own width", config.width());
+            return Err(options.unsupported("cross_attention_dim", &other.into(), &supported));
+        }
+        Ok(config)
+    }
+
+    fn read(options: &mut Options) -> Result<PixartConfig> {
+        let mut size = |key, default| options.count(key, default, 1..=LARGEST);
         let (heads, head_width) =
-            (raw.num_attention_heads.unwrap_or(16), raw.attention_head_dim.unwrap_or(72));
-        let sample_size = raw.sample_size.unwrap_or(128);
-        let in_channels = raw.in_channels.unwrap_or(4);
-        let config = PixartConfig {
+            (size("num_attention_heads", 16)?, size("attention_head_dim", 72)?);
+        let (depth, patch) = (size("num_layers", 28)?, size("patch_size", 2)?);
+        let (in_channels, sample_size) = (size("in_channels", 4)?, size("sample_size", 128)?);
+        let caption_width = size("caption_channels", 4096)?;
+        let out_channels = options.optional_count("out_channels", None, 1..=LARGEST)?;
+        let scale = options.optional_number("interpolation_scale", None)?;
+        let sees_frame = options.optional_flag("use_additional_conditions", None)?;
+        Ok(PixartConfig {
             heads,
             head_width,
-            depth: raw.num_layers.unwrap_or(28),
+            depth,
             in_channels,
-            out_channels: raw.out_channels.unwrap_or(in_channels.saturating_mul(2)),
-            patch: raw.patch_size.unwrap_or(2),
+            out_channels: out_channels.unwrap_or(2 * in_channels),
+            patch,
             sample_size,
-            caption_width: raw.caption_channels.unwrap_or(4096),
-            interpolation_scale: raw
-                .interpolation_scale
-                .unwrap_or_else(|| (sample_size / 64).max(1) as f64),
-            sees_frame: raw.use_additional_conditions.unwrap_or(sample_size == 128),
-            epsilon: raw.norm_eps.unwrap_or(1e-6) as f32,
-        };
-        config.positive()?;
-        let width = config.width();
-        match raw.cross_attention_dim {
-            Some(other) if other != width => {
-                refuse("cross_attention_dim", other, &format!("{width}, the model's own width"))
-            }
-            _ => Ok(config),
-        }
+            caption_width,
+            interpolation_scale: scale.unwrap_or_else(|| (sample_size / 64).max(1) as f64),
+            sees_frame: sees_frame.unwrap_or(sample_size == 128),
+            epsilon: options.number("norm_eps", 1e-6)? as f32,
+        })
     }
 
     /// Width of the stream.
@@ -127,79 +113,48 @@ impl PixartConfig {
         self.heads * self.head_width
     }
 
-    fn positive(&self) -> Result<()> {
-        let sizes = [
-            ("num_attention_heads", self.heads),
-            ("attention_head_dim", self.head_width),
-            ("num_layers", self.depth),
-            ("in_channels", self.in_channels),
-            ("out_channels", self.out_channels),
-            ("patch_size", self.patch),
-            ("sample_size", self.sample_size),
-            ("caption_channels", self.caption_width),
-        ];
-        if let Some((key, size)) = sizes.iter().find(|(_, size)| !(1..=LARGEST).contains(size)) {
-            return refuse(key, size, &format!("1 to {LARGEST}"));
-        }
-        if !(self.interpolation_scale.is_normal() && self.interpolation_scale > 0.0) {
-            return refuse("interpolation_scale", self.interpolation_scale, "more than 0");
+    fn check(&self, options: &Options) -> Result<()> {
+        let scale = self.interpolation_scale;
+        if !(scale.is_normal() && scale > 0.0) {
+            return Err(options.unsupported("interpolation_scale", &scale.into(), "more than 0"));
         }
         if !(self.epsilon.is_finite() && self.epsilon >= 0.0) {
-            return refuse("norm_eps", self.epsilon, "0 or more");
+            return Err(options.unsupported("norm_eps", &self.epsilon.into(), "0 or more"));
         }
-        if !self.width().is_multiple_of(4) || self.sees_frame && !self.width().is_multiple_of(3) {
+        let width = self.width();
+        if !width.is_multiple_of(4) || self.sees_frame && !width.is_multiple_of(3) {
+            let key = "num_attention_heads x attention_head_dim";
             let supported = "a multiple of 4 (and of 3 where the picture's size is a condition)";
-            return refuse("num_attention_heads x attention_head_dim", self.width(), supported);
+            return Err(options.unsupported(key, &width.into(), supported));
         }
         match self.out_channels {
             out if out == self.in_channels || out == 2 * self.in_channels => Ok(()),
-            out => refuse("out_channels", out, "in_channels, or twice that for a learned variance"),
+            out => {
+                let supported = "in_channels, or twice that for a learned variance";
+                Err(options.unsupported("out_channels", &out.into(), supported))
+            }
         }
     }
 }
 
-impl Raw {
-    fn check(&self) -> Result<()> {
-        let text = [
-            (
-                "_class_name",
-                &self._class_name,
-                &["PixArtTransformer2DModel", "Transformer2DModel"][..],
-            ),
-            ("activation_fn", &self.activation_fn, &["gelu-approximate"][..]),
-            ("norm_type", &self.norm_type, &["ada_norm_single"][..]),
-            ("attention_type", &self.attention_type, &["default"][..]),
-        ];
-        for (key, value, supported) in text {
-            if let Some(value) = value
-                && !supported.contains(&value.as_str())
-            {
-                return refuse(key, value, &supported.join(", "));
-            }
-        }
-        let flags = [
-            ("attention_bias", self.attention_bias, true),
-            ("norm_elementwise_affine", self.norm_elementwise_affine, false),
-            ("double_self_attention", self.double_self_attention, false),
-            ("only_cross_attention", self.only_cross_attention, false),
-            ("use_linear_projection", self.use_linear_projection, false),
-        ];
-        for (key, value, supported) in flags {
-            if value.is_some_and(|value| value != supported) {
-                return refuse(key, !supported, &supported.to_string());
-            }
-        }
-        Ok(())
+/// Reads what must be as this model has it, and what changes nothing.
+fn check_fixed(options: &mut Options) -> Result<()> {
+    options.must_be("activation_fn", &json!("gelu-approximate"))?;
+    options.must_be("norm_type", &json!("ada_norm_single"))?;
+    options.must_be("attention_type", &json!("default"))?;
+    options.must_be_on("attention_bias")?;
+    for option in [
+        "norm_elementwise_affine",
+        "double_self_attention",
+        "only_cross_attention",
+        "use_linear_projection",
+    ] {
+        options.must_be_off(option, "false")?;
     }
-}
-
-fn refuse<T>(key: &str, value: impl std::fmt::Display, supported: &str) -> Result<T> {
-    Err(Error::Unsupported {
-        config: NAME.into(),
-        key: key.into(),
-        value: value.to_string(),
-        supported: supported.into(),
-    })
+    options.must_be_null("num_vector_embeds")?;
+    options.must_be_unquantized()?;
+    options.ignore(&IGNORED);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -214,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_empty_config_is_xl_at_1024() {
-        assert_eq!(with("anything", json!(1)).unwrap(), PixartConfig::xl_1024());
+        assert_eq!(with("_note", json!(1)).unwrap(), PixartConfig::xl_1024());
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! What `transformer/config.json` says, checked.
 
-use nn::{Error, Result};
-use serde::Deserialize;
+use nn::{Options, Result};
+use serde_json::{Value, json};
 
 const NAME: &str = "transformer/config.json";
+
+/// No size of a model comes near this, and products of three such sizes do not overflow.
+const LARGEST: usize = 1 << 20;
 
 /// The numbers of a Wan transformer.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,33 +47,6 @@ pub struct PictureConfig {
     pub tokens: Option<usize>,
 }
 
-/// The file as it is written. Keys that do not change the arithmetic are not listed.
-#[derive(Deserialize)]
-struct Raw {
-    _class_name: Option<String>,
-    patch_size: Option<Vec<usize>>,
-    num_attention_heads: Option<usize>,
-    attention_head_dim: Option<usize>,
-    in_channels: Option<usize>,
-    /// `null` means as many as `in_channels`, which a missing key does not.
-    #[serde(default = "sixteen")]
-    out_channels: Option<usize>,
-    text_dim: Option<usize>,
-    freq_dim: Option<usize>,
-    ffn_dim: Option<usize>,
-    num_layers: Option<usize>,
-    cross_attn_norm: Option<bool>,
-    qk_norm: Option<String>,
-    eps: Option<f64>,
-    image_dim: Option<usize>,
-    added_kv_proj_dim: Option<usize>,
-    pos_embed_seq_len: Option<usize>,
-}
-
-fn sixteen() -> Option<usize> {
-    Some(16)
-}
-
 impl WanConfig {
     /// Wan 2.1 text to video with 1.3 billion parameters.
     pub fn t2v_1_3b() -> WanConfig {
@@ -95,29 +71,51 @@ impl WanConfig {
     /// # Errors
     /// It is not JSON of that form, or it asks for what this model does not do.
     pub fn from_json(text: &str) -> Result<WanConfig> {
-        let raw: Raw = serde_json::from_str(text)
-            .map_err(|err| Error::Config { config: NAME.into(), reason: err.to_string() })?;
-        raw.check()?;
-        let in_channels = raw.in_channels.unwrap_or(16);
-        let config = WanConfig {
-            heads: raw.num_attention_heads.unwrap_or(40),
-            head_width: raw.attention_head_dim.unwrap_or(128),
-            depth: raw.num_layers.unwrap_or(40),
-            in_channels,
-            out_channels: raw.out_channels.unwrap_or(in_channels),
-            patch: raw.patch()?,
-            text_width: raw.text_dim.unwrap_or(4096),
-            timestep_width: raw.freq_dim.unwrap_or(256),
-            feed_width: raw.ffn_dim.unwrap_or(13_824),
-            cross_norm: raw.cross_attn_norm.unwrap_or(true),
-            epsilon: raw.eps.unwrap_or(1e-6) as f32,
-            picture: raw
-                .image_dim
-                .map(|width| PictureConfig { width, tokens: raw.pos_embed_seq_len }),
-        };
-        config.positive()?;
-        config.added(raw.added_kv_proj_dim)?;
+        let mut options = Options::parse(NAME, text)?;
+        options.class(&["WanTransformer3DModel"])?;
+        options.must_be("qk_norm", &json!("rms_norm_across_heads"))?;
+        // The first published files have a window, which is always the whole.
+        options.must_be("window_size", &json!([-1, -1]))?;
+        options.must_be_unquantized()?;
+        // Bounds a table that we do not keep: places are turned by their own angles.
+        options.ignore(&["rope_max_seq_len"]);
+        let config = WanConfig::read(&mut options)?;
+        let added = options.optional_count("added_kv_proj_dim", None, 1..=LARGEST)?;
+        options.finish()?;
+        config.check_added(added, &options)?;
         Ok(config)
+    }
+
+    fn read(options: &mut Options) -> Result<WanConfig> {
+        let mut size = |key, default| options.count(key, default, 1..=LARGEST);
+        let (heads, head_width) =
+            (size("num_attention_heads", 40)?, size("attention_head_dim", 128)?);
+        let (depth, in_channels) = (size("num_layers", 40)?, size("in_channels", 16)?);
+        let (text_width, timestep_width) = (size("text_dim", 4096)?, size("freq_dim", 256)?);
+        let feed_width = size("ffn_dim", 13_824)?;
+        let mut optional = |key, default| options.optional_count(key, default, 1..=LARGEST);
+        // `null` means as many as `in_channels`, which a missing key does not.
+        let out_channels = optional("out_channels", Some(16))?.unwrap_or(in_channels);
+        let (picture, tokens) =
+            (optional("image_dim", None)?, optional("pos_embed_seq_len", None)?);
+        if !head_width.is_multiple_of(2) {
+            let key = "attention_head_dim";
+            return Err(options.unsupported(key, &head_width.into(), "an even number"));
+        }
+        Ok(WanConfig {
+            heads,
+            head_width,
+            depth,
+            in_channels,
+            out_channels,
+            patch: read_patch(options)?,
+            text_width,
+            timestep_width,
+            feed_width,
+            cross_norm: options.flag("cross_attn_norm", true)?,
+            epsilon: options.number("eps", 1e-6)? as f32,
+            picture: picture.map(|width| PictureConfig { width, tokens }),
+        })
     }
 
     /// Width of the stream.
@@ -136,78 +134,25 @@ impl WanConfig {
         [self.head_width / 2 - 2 * side, side, side]
     }
 
-    fn positive(&self) -> Result<()> {
-        let [frames, rows, columns] = self.patch;
-        let picture = self.picture.unwrap_or(PictureConfig { width: 1, tokens: None });
-        let sizes = [
-            ("num_attention_heads", self.heads),
-            ("attention_head_dim", self.head_width),
-            ("num_layers", self.depth),
-            ("in_channels", self.in_channels),
-            ("out_channels", self.out_channels),
-            ("patch_size", frames.min(rows).min(columns)),
-            ("text_dim", self.text_width),
-            ("freq_dim", self.timestep_width),
-            ("ffn_dim", self.feed_width),
-            ("image_dim", picture.width),
-            ("pos_embed_seq_len", picture.tokens.unwrap_or(1)),
-        ];
-        if let Some((key, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
-            return refuse(key, 0, "1 or more");
-        }
-        match self.head_width.is_multiple_of(2) {
-            true => Ok(()),
-            false => refuse("attention_head_dim", self.head_width, "an even number"),
-        }
-    }
-
     /// Keys and values for a picture are there if a picture is, and as wide as the stream.
-    fn added(&self, added_kv_proj_dim: Option<usize>) -> Result<()> {
-        let (key, width) = ("added_kv_proj_dim", self.width());
-        match (&self.picture, added_kv_proj_dim) {
+    fn check_added(&self, added: Option<usize>, options: &Options) -> Result<()> {
+        let own = format!("{}, the model's own width", self.width());
+        let refuse = |value: Value, supported: &str| {
+            Err(options.unsupported("added_kv_proj_dim", &value, supported))
+        };
+        match (&self.picture, added) {
             (None, None) => Ok(()),
-            (Some(_), Some(added)) if added == width => Ok(()),
-            (Some(_), Some(added)) => {
-                refuse(key, added, &format!("{width}, the model's own width"))
-            }
-            (Some(_), None) => {
-                refuse(key, "null", &format!("{width}, the model's own width, beside an image_dim"))
-            }
-            (None, Some(added)) => refuse(key, added, "null where image_dim is null"),
+            (Some(_), Some(added)) if added == self.width() => Ok(()),
+            (Some(_), Some(added)) => refuse(added.into(), &own),
+            (Some(_), None) => refuse(Value::Null, &format!("{own}, beside an image_dim")),
+            (None, Some(added)) => refuse(added.into(), "null where image_dim is null"),
         }
     }
 }
 
-impl Raw {
-    fn check(&self) -> Result<()> {
-        let text = [
-            ("_class_name", &self._class_name, "WanTransformer3DModel"),
-            ("qk_norm", &self.qk_norm, "rms_norm_across_heads"),
-        ];
-        for (key, value, supported) in text {
-            if let Some(value) = value
-                && value != supported
-            {
-                return refuse(key, value, supported);
-            }
-        }
-        Ok(())
-    }
-
-    fn patch(&self) -> Result<[usize; 3]> {
-        let Some(sizes) = &self.patch_size else { return Ok([1, 2, 2]) };
-        match sizes[..] {
-            [frames, rows, columns] => Ok([frames, rows, columns]),
-            _ => refuse("patch_size", format!("{sizes:?}"), "three numbers: frames, rows, columns"),
-        }
-    }
-}
-
-fn refuse<T>(key: &str, value: impl std::fmt::Display, supported: &str) -> Result<T> {
-    Err(Error::Unsupported {
-        config: NAME.into(),
-        key: key.into(),
-        value: value.to_string(),
-        supported: supported.into(),
-    })
+fn read_patch(options: &mut Options) -> Result<[usize; 3]> {
+    let sizes = options.counts("patch_size", &[1, 2, 2], 1..=LARGEST)?;
+    let supported = "three numbers: frames, rows, columns";
+    <[usize; 3]>::try_from(sizes)
+        .map_err(|sizes| options.unsupported("patch_size", &sizes.into(), supported))
 }

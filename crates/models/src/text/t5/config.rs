@@ -1,16 +1,35 @@
 //! What transformers' `config.json` says of a T5 or UMT5 encoder, checked.
 //!
-//! Such files carry many keys that concern training, generation or the decoder; those are passed
-//! over. A value that would change the embeddings and that we do not compute is refused by name.
+//! Such files carry many keys that concern training, generation or the decoder; those are known
+//! and passed over. A value that would change the embeddings and that we do not compute is refused
+//! by name, and so is a key that nobody knows.
 
-use nn::{Error, Result};
-use serde::Deserialize;
+use nn::{Options, Result};
 use serde_json::Value;
+
+use crate::pretrained;
 
 const NAME: &str = "the config of the T5 text encoder";
 
 /// No size of a model comes near this, and products of two such sizes do not overflow.
 const LARGEST: usize = 1 << 24;
+
+/// What T5 and UMT5 have beside what every model has: the decoder, training, the old positions,
+/// and what the first converters wrote.
+const IGNORED: [&str; 8] = [
+    "classifier_dropout",
+    "dropout_rate",
+    "initializer_factor",
+    "n_positions",
+    "num_decoder_layers",
+    "output_past",
+    "scalable_attention",
+    "scale_decoder_outputs",
+];
+
+/// What follows from `feed_forward_proj` and is written all the same.
+const DERIVED: [&str; 2] = ["dense_act_fn", "is_gated_act"];
+const DISTANCE: &str = "relative_attention_max_distance";
 
 /// The feed-forward half of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,146 +82,67 @@ impl T5Config {
     /// # Errors
     /// The text is not such a config, or it asks for what is not supported.
     pub fn from_json(text: &str) -> Result<T5Config> {
-        let file: ConfigFile = serde_json::from_str(text)
-            .map_err(|err| Error::Config { config: NAME.to_owned(), reason: err.to_string() })?;
-        file.check()
+        let mut options = Options::parse(NAME, text)?;
+        pretrained::read(&mut options)?;
+        options.ignore(&IGNORED);
+        let families = [("t5", PositionBias::Shared), ("umt5", PositionBias::PerBlock)];
+        let position_bias = options.choice("model_type", &families)?;
+        let mut kinds = [("relu", FeedForward::Relu), ("gated-gelu", FeedForward::GatedGelu)];
+        if position_bias == PositionBias::PerBlock {
+            kinds.reverse();
+        }
+        let feed_forward = options.choice("feed_forward_proj", &kinds)?;
+        let derived = DERIVED.map(|key| options.take(key).unwrap_or_default());
+        // Half of the buckets are for each direction, half of those for single distances.
+        let buckets = options.count("relative_attention_num_buckets", 32, 4..=LARGEST)?;
+        let max_distance = options.count(DISTANCE, 128, 1..=usize::MAX)?;
+        let epsilon = options.number("layer_norm_epsilon", 1e-6)? as f32;
+        let mut size = |key| options.required_count(key, 1..=LARGEST);
+        let config = T5Config {
+            vocabulary: size("vocab_size")?,
+            width: size("d_model")?,
+            depth: size("num_layers")?,
+            heads: size("num_heads")?,
+            head_width: size("d_kv")?,
+            feed_forward_width: size("d_ff")?,
+            feed_forward,
+            position_bias,
+            buckets,
+            max_distance,
+            epsilon,
+        };
+        options.finish()?;
+        config.check(&derived, &options)?;
+        Ok(config)
+    }
+
+    /// Refuses numbers that cannot be, and values derived from others that say otherwise.
+    fn check(&self, derived: &[Value; 2], options: &Options) -> Result<()> {
+        if !(self.epsilon.is_finite() && self.epsilon >= 0.0) {
+            let (key, value) = ("layer_norm_epsilon", self.epsilon.into());
+            return Err(options.unsupported(key, &value, "at least 0"));
+        }
+        if self.max_distance <= self.buckets / 4 {
+            let least = format!("more than a quarter of the {} buckets", self.buckets);
+            return Err(options.unsupported(DISTANCE, &self.max_distance.into(), &least));
+        }
+        let (given, activation, gated) = match self.feed_forward {
+            FeedForward::Relu => ("relu", "relu", false),
+            FeedForward::GatedGelu => ("gated-gelu", "gelu_new", true),
+        };
+        let only = [Value::from(activation), Value::from(gated)];
+        for ((key, value), only) in DERIVED.into_iter().zip(derived).zip(only) {
+            if *value != only && !value.is_null() {
+                let supported = format!("{only} with `feed_forward_proj` \"{given}\"");
+                return Err(options.unsupported(key, value, &supported));
+            }
+        }
+        Ok(())
     }
 
     /// Width of all heads together.
     pub fn inner_width(&self) -> usize {
         self.heads * self.head_width
-    }
-}
-
-/// The keys that matter, with the defaults of transformers for those that old files leave out.
-#[derive(Deserialize)]
-struct ConfigFile {
-    model_type: Option<String>,
-    vocab_size: usize,
-    d_model: usize,
-    d_kv: usize,
-    d_ff: usize,
-    num_layers: usize,
-    num_heads: usize,
-    #[serde(default = "default_buckets")]
-    relative_attention_num_buckets: usize,
-    #[serde(default = "default_max_distance")]
-    relative_attention_max_distance: usize,
-    #[serde(default = "default_epsilon")]
-    layer_norm_epsilon: f32,
-    feed_forward_proj: Option<String>,
-    dense_act_fn: Option<String>,
-    is_gated_act: Option<bool>,
-    quantization_config: Option<Value>,
-}
-
-fn default_buckets() -> usize {
-    32
-}
-
-fn default_max_distance() -> usize {
-    128
-}
-
-fn default_epsilon() -> f32 {
-    1e-6
-}
-
-impl ConfigFile {
-    fn check(self) -> Result<T5Config> {
-        let position_bias = match self.model_type.as_deref() {
-            None | Some("t5") => PositionBias::Shared,
-            Some("umt5") => PositionBias::PerBlock,
-            Some(family) => {
-                return Err(unsupported("model_type", format!("`{family}`"), "`t5`, `umt5`"));
-            }
-        };
-        if let Some(quantization) = &self.quantization_config {
-            let remedy = "none; use a checkpoint with f32, bf16 or f16 weights";
-            return Err(unsupported("quantization_config", quantization.to_string(), remedy));
-        }
-        self.check_sizes()?;
-        Ok(T5Config {
-            vocabulary: self.vocab_size,
-            width: self.d_model,
-            depth: self.num_layers,
-            heads: self.num_heads,
-            head_width: self.d_kv,
-            feed_forward_width: self.d_ff,
-            feed_forward: self.feed_forward(position_bias)?,
-            position_bias,
-            buckets: self.relative_attention_num_buckets,
-            max_distance: self.relative_attention_max_distance,
-            epsilon: self.layer_norm_epsilon,
-        })
-    }
-
-    fn check_sizes(&self) -> Result<()> {
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("d_model", self.d_model),
-            ("d_kv", self.d_kv),
-            ("d_ff", self.d_ff),
-            ("num_layers", self.num_layers),
-            ("num_heads", self.num_heads),
-        ];
-        for (key, size) in sizes {
-            if !(1..=LARGEST).contains(&size) {
-                return Err(unsupported(key, size.to_string(), &format!("1 to {LARGEST}")));
-            }
-        }
-        // Half of the buckets are for each direction, half of those for single distances.
-        let buckets = self.relative_attention_num_buckets;
-        if buckets < 4 {
-            let key = "relative_attention_num_buckets";
-            return Err(unsupported(key, buckets.to_string(), "at least 4"));
-        }
-        let distance = self.relative_attention_max_distance;
-        if distance <= buckets / 4 {
-            let least = format!("more than a quarter of the {buckets} buckets");
-            let key = "relative_attention_max_distance";
-            return Err(unsupported(key, distance.to_string(), &least));
-        }
-        let epsilon = self.layer_norm_epsilon;
-        if !(epsilon.is_finite() && epsilon >= 0.0) {
-            return Err(unsupported("layer_norm_epsilon", epsilon.to_string(), "at least 0"));
-        }
-        Ok(())
-    }
-
-    /// `feed_forward_proj` decides; the two keys derived from it must not say otherwise.
-    fn feed_forward(&self, position_bias: PositionBias) -> Result<FeedForward> {
-        let default = match position_bias {
-            PositionBias::Shared => "relu",
-            PositionBias::PerBlock => "gated-gelu",
-        };
-        let given = self.feed_forward_proj.as_deref().unwrap_or(default);
-        let (feed_forward, activation, gated) = match given {
-            "relu" => (FeedForward::Relu, "relu", false),
-            "gated-gelu" => (FeedForward::GatedGelu, "gelu_new", true),
-            other => {
-                let supported = "`gated-gelu`, `relu`";
-                return Err(unsupported("feed_forward_proj", format!("`{other}`"), supported));
-            }
-        };
-        let with = format!("with `feed_forward_proj` `{given}`");
-        if let Some(other) = self.dense_act_fn.as_deref().filter(|&other| other != activation) {
-            let supported = format!("`{activation}` {with}");
-            return Err(unsupported("dense_act_fn", format!("`{other}`"), &supported));
-        }
-        if let Some(other) = self.is_gated_act.filter(|&other| other != gated) {
-            return Err(unsupported("is_gated_act", other.to_string(), &format!("{gated} {with}")));
-        }
-        Ok(feed_forward)
-    }
-}
-
-fn unsupported(key: &str, value: String, supported: &str) -> Error {
-    Error::Unsupported {
-        config: NAME.to_owned(),
-        key: key.to_owned(),
-        value,
-        supported: supported.to_owned(),
     }
 }
 

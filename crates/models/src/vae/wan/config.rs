@@ -1,10 +1,19 @@
 //! What a diffusers `AutoencoderKLWan` config says, checked.
 
-use nn::{Error, Result};
-use serde::Deserialize;
+use nn::{Options, Result};
 
 const CONFIG: &str = "the VAE's config.json";
 const CLASS: &str = "AutoencoderKLWan";
+
+/// What the files hold beside what is read here. The library has no `clip_output`, and clips what
+/// it decodes whatever the published files say.
+const IGNORED: [&str; 2] = ["clip_output", "dropout"];
+
+/// No size of a model comes near this, and products of two such sizes do not overflow.
+const LARGEST: usize = 1 << 16;
+
+/// Each level halves the picture; no picture can be halved more often.
+const MOST_LEVELS: usize = 16;
 
 /// Latent channels of Wan 2.1, and what their means and deviations are unless the file says so.
 const MEANS: [f64; 16] = [
@@ -47,21 +56,85 @@ pub struct WanVaeConfig {
 }
 
 impl WanVaeConfig {
-    /// Reads the text of a `config.json`. Keys that do not matter are passed over, missing ones
-    /// have diffusers' defaults.
+    /// Reads the text of a `config.json`. Missing keys have diffusers' defaults.
     ///
     /// # Errors
     /// It is not such a config, contradicts itself, or asks for what is not supported.
     pub fn from_json(text: &str) -> Result<WanVaeConfig> {
-        let raw: Raw = serde_json::from_str(text).map_err(|err| contradiction(err.to_string()))?;
-        raw.supported()?;
-        raw.positive()?;
-        raw.consistent()?;
-        let config = raw.promote();
-        if config.residual {
-            config.shortcuts()?;
-        }
+        let mut options = Options::parse(CONFIG, text)?;
+        options.class(&[CLASS])?;
+        options.must_be_empty("attn_scales")?;
+        options.must_be_unquantized()?;
+        options.ignore(&IGNORED);
+        let config = WanVaeConfig::read(&mut options)?;
+        let mut factor = |key, default| options.optional_count(key, Some(default), 1..=usize::MAX);
+        let factors = [factor("scale_factor_temporal", 4)?, factor("scale_factor_spatial", 8)?];
+        options.finish()?;
+        config.check_levels(&options)?;
+        config.check_statistics(&options)?;
+        config.check_factors(factors, &options)?;
+        config.check_shortcuts(&options)?;
         Ok(config)
+    }
+
+    fn read(options: &mut Options) -> Result<WanVaeConfig> {
+        let multiples = options.counts("dim_mult", &[1, 2, 4, 4], 1..=LARGEST)?;
+        let halves_time = options.flags("temperal_downsample", &[false, true, true])?;
+        let means = options.numbers("latents_mean")?.unwrap_or_else(|| MEANS.to_vec());
+        let deviations = options.numbers("latents_std")?.unwrap_or_else(|| DEVIATIONS.to_vec());
+        let mut size = |key, default| options.count(key, default, 1..=LARGEST);
+        let (encoder_width, latent_channels) = (size("base_dim", 96)?, size("z_dim", 16)?);
+        let layers_per_block = size("num_res_blocks", 2)?;
+        let (in_channels, out_channels) = (size("in_channels", 3)?, size("out_channels", 3)?);
+        let mut optional = |key| options.optional_count(key, None, 1..=LARGEST);
+        let (decoder_width, patch) = (optional("decoder_base_dim")?, optional("patch_size")?);
+        Ok(WanVaeConfig {
+            encoder_width,
+            decoder_width: decoder_width.unwrap_or(encoder_width),
+            latent_channels,
+            patch: patch.unwrap_or(1),
+            multiples,
+            layers_per_block,
+            halves_time,
+            residual: options.flag("is_residual", false)?,
+            in_channels,
+            out_channels,
+            latents_mean: means,
+            latents_std: deviations,
+        })
+    }
+
+    /// Refuses levels without a way to the next.
+    fn check_levels(&self, options: &Options) -> Result<()> {
+        let halves_time = &self.halves_time;
+        // The encoder takes four frames at a time, whatever the config says.
+        if halves_time.iter().filter(|&&halves| halves).count() != 2 {
+            let (key, value) = ("temperal_downsample", halves_time.clone().into());
+            return Err(options.unsupported(key, &value, "a list with exactly two true entries"));
+        }
+        let (levels, steps) = (self.multiples.len(), halves_time.len());
+        match steps + 1 == levels && levels <= MOST_LEVELS {
+            true => Ok(()),
+            false => Err(options.contradiction(format!(
+                "`temperal_downsample` has {steps} entries and `dim_mult` {levels}; between two of \
+                 at most {MOST_LEVELS} levels is one step"
+            ))),
+        }
+    }
+
+    /// Refuses statistics of another number of channels, and deviations of nothing.
+    fn check_statistics(&self, options: &Options) -> Result<()> {
+        let channels = self.latent_channels;
+        let statistics = [("latents_mean", &self.latents_mean), ("latents_std", &self.latents_std)];
+        if let Some((key, _)) = statistics.into_iter().find(|(_, it)| it.len() != channels) {
+            return Err(options.contradiction(format!(
+                "`{key}` must have one number for each of the {channels} latent channels"
+            )));
+        }
+        match self.latents_std.iter().all(|deviation| deviation.is_normal()) {
+            true => Ok(()),
+            false => Err(options.contradiction("`latents_std` must not have a zero")),
+        }
     }
 
     /// Pixels per latent cell, in each direction.
@@ -86,8 +159,35 @@ impl WanVaeConfig {
         multiples.map(|multiple| multiple * self.decoder_width).collect()
     }
 
+    /// Refuses patches and factors that contradict the levels.
+    fn check_factors(&self, said: [Option<usize>; 2], options: &Options) -> Result<()> {
+        let area = self.patch * self.patch;
+        for (key, channels) in
+            [("in_channels", self.in_channels), ("out_channels", self.out_channels)]
+        {
+            if !channels.is_multiple_of(area) {
+                return Err(options.contradiction(format!(
+                    "`{key}` is {channels}, which a patch of {area} pixels does not divide"
+                )));
+            }
+        }
+        let factors =
+            [("scale_factor_temporal", 4), ("scale_factor_spatial", self.spatial_factor())];
+        for ((key, found), said) in factors.into_iter().zip(said) {
+            if let Some(said) = said.filter(|said| *said != found) {
+                return Err(options.contradiction(format!(
+                    "`{key}` is {said}, but the levels and the patch make {found}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses levels whose shortcut cannot spread its channels evenly.
-    fn shortcuts(&self) -> Result<()> {
+    fn check_shortcuts(&self, options: &Options) -> Result<()> {
+        if !self.residual {
+            return Ok(());
+        }
         let levels = self.multiples.len();
         let factor = |level: usize| match self.halves_time.get(level) {
             Some(true) => 8,
@@ -103,172 +203,10 @@ impl WanVaeConfig {
         });
         match (down, up) {
             (None, None) => Ok(()),
-            _ => Err(contradiction(format!(
+            _ => Err(options.contradiction(format!(
                 "`dim_mult` {:?} leaves a level whose shortcut cannot average or repeat its channels evenly",
                 self.multiples
             ))),
         }
     }
-}
-
-/// The file, key by key.
-#[derive(Deserialize)]
-#[serde(default)]
-struct Raw {
-    #[serde(rename = "_class_name")]
-    class: String,
-    base_dim: usize,
-    decoder_base_dim: Option<usize>,
-    z_dim: usize,
-    dim_mult: Vec<usize>,
-    num_res_blocks: usize,
-    attn_scales: Vec<f64>,
-    temperal_downsample: Vec<bool>,
-    latents_mean: Vec<f64>,
-    latents_std: Vec<f64>,
-    is_residual: bool,
-    in_channels: usize,
-    out_channels: usize,
-    patch_size: Option<usize>,
-    scale_factor_temporal: Option<usize>,
-    scale_factor_spatial: Option<usize>,
-}
-
-impl Default for Raw {
-    fn default() -> Raw {
-        Raw {
-            class: CLASS.to_owned(),
-            base_dim: 96,
-            decoder_base_dim: None,
-            z_dim: 16,
-            dim_mult: vec![1, 2, 4, 4],
-            num_res_blocks: 2,
-            attn_scales: Vec::new(),
-            temperal_downsample: vec![false, true, true],
-            latents_mean: MEANS.to_vec(),
-            latents_std: DEVIATIONS.to_vec(),
-            is_residual: false,
-            in_channels: 3,
-            out_channels: 3,
-            patch_size: None,
-            scale_factor_temporal: Some(4),
-            scale_factor_spatial: Some(8),
-        }
-    }
-}
-
-impl Raw {
-    fn patch(&self) -> usize {
-        self.patch_size.unwrap_or(1)
-    }
-
-    /// Refuses what this implementation does not do.
-    fn supported(&self) -> Result<()> {
-        let refuse = |key: &str, value: String, supported: &str| {
-            let (config, key, supported) = (CONFIG.into(), key.into(), supported.into());
-            Err(Error::Unsupported { config, key, value, supported })
-        };
-        if self.class != CLASS {
-            return refuse("_class_name", format!("`{}`", self.class), CLASS);
-        }
-        if !self.attn_scales.is_empty() {
-            return refuse("attn_scales", format!("{:?}", self.attn_scales), "an empty list");
-        }
-        // The encoder takes four frames at a time, whatever the config says.
-        if self.temperal_downsample.iter().filter(|&&halves| halves).count() != 2 {
-            let value = format!("{:?}", self.temperal_downsample);
-            return refuse("temperal_downsample", value, "a list with exactly two true entries");
-        }
-        Ok(())
-    }
-
-    /// Refuses sizes of nothing.
-    fn positive(&self) -> Result<()> {
-        let counts = [
-            ("base_dim", self.base_dim),
-            ("decoder_base_dim", self.decoder_base_dim.unwrap_or(1)),
-            ("z_dim", self.z_dim),
-            ("dim_mult", self.dim_mult.iter().copied().min().unwrap_or(0)),
-            ("num_res_blocks", self.num_res_blocks),
-            ("in_channels", self.in_channels),
-            ("out_channels", self.out_channels),
-            ("patch_size", self.patch()),
-        ];
-        match counts.iter().find(|(_, count)| *count == 0) {
-            Some((key, _)) => Err(contradiction(format!("`{key}` is 0, but must be at least 1"))),
-            None => Ok(()),
-        }
-    }
-
-    /// Refuses what cannot be built.
-    fn consistent(&self) -> Result<()> {
-        let levels = self.dim_mult.len();
-        let steps = self.temperal_downsample.len();
-        if steps + 1 != levels {
-            return Err(contradiction(format!(
-                "`temperal_downsample` has {steps} entries and `dim_mult` {levels}; between two levels is one step"
-            )));
-        }
-        let area = self.patch() * self.patch();
-        for (key, channels) in
-            [("in_channels", self.in_channels), ("out_channels", self.out_channels)]
-        {
-            if !channels.is_multiple_of(area) {
-                return Err(contradiction(format!(
-                    "`{key}` is {channels}, which a patch of {area} pixels does not divide"
-                )));
-            }
-        }
-        let factors = [
-            ("scale_factor_temporal", self.scale_factor_temporal, 4),
-            ("scale_factor_spatial", self.scale_factor_spatial, self.patch() << (levels - 1)),
-        ];
-        for (key, said, found) in factors {
-            if said.is_some_and(|said| said != found) {
-                let said = said.unwrap_or_default();
-                return Err(contradiction(format!(
-                    "`{key}` is {said}, but the levels and the patch make {found}"
-                )));
-            }
-        }
-        self.statistics()
-    }
-
-    fn statistics(&self) -> Result<()> {
-        let channels = self.z_dim;
-        for (key, values) in
-            [("latents_mean", &self.latents_mean), ("latents_std", &self.latents_std)]
-        {
-            if values.len() != channels {
-                return Err(contradiction(format!(
-                    "`{key}` must have one number for each of the {channels} latent channels"
-                )));
-            }
-        }
-        match self.latents_std.iter().all(|deviation| deviation.is_normal()) {
-            true => Ok(()),
-            false => Err(contradiction("`latents_std` must not have a zero".to_owned())),
-        }
-    }
-
-    fn promote(self) -> WanVaeConfig {
-        WanVaeConfig {
-            encoder_width: self.base_dim,
-            decoder_width: self.decoder_base_dim.unwrap_or(self.base_dim),
-            latent_channels: self.z_dim,
-            patch: self.patch(),
-            multiples: self.dim_mult,
-            layers_per_block: self.num_res_blocks,
-            halves_time: self.temperal_downsample,
-            residual: self.is_residual,
-            in_channels: self.in_channels,
-            out_channels: self.out_channels,
-            latents_mean: self.latents_mean,
-            latents_std: self.latents_std,
-        }
-    }
-}
-
-fn contradiction(reason: String) -> Error {
-    Error::Config { config: CONFIG.to_owned(), reason }
 }

@@ -1,14 +1,22 @@
 //! What transformers' `config.json` says of a CLIP vision encoder, checked.
 //!
-//! Keys that concern training or the text half are passed over. A value that would change the
-//! embeddings and that we do not compute is refused by name.
+//! Keys that concern training or the text half are known and passed over. A value that would
+//! change the embeddings and that we do not compute is refused by name, and so is a key that
+//! nobody knows.
 
 use kernels::Activation;
-use nn::{Error, Result};
-use serde::Deserialize;
-use serde_json::Value;
+use nn::{Options, Result};
+
+use crate::pretrained;
 
 const NAME: &str = "the config of the CLIP image encoder";
+
+/// No size of a model comes near this, and products of three such sizes do not overflow.
+const LARGEST: usize = 1 << 20;
+
+/// What CLIP has beside what every model has: training, and the way to the text half.
+const IGNORED: [&str; 5] =
+    ["attention_dropout", "dropout", "initializer_factor", "initializer_range", "projection_dim"];
 
 /// The sizes of a CLIP vision encoder.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,9 +47,43 @@ impl ClipVisionConfig {
     /// # Errors
     /// The text is not such a config, or it asks for what is not supported.
     pub fn from_json(text: &str) -> Result<ClipVisionConfig> {
-        let file: ConfigFile = serde_json::from_str(text)
-            .map_err(|err| Error::Config { config: NAME.to_owned(), reason: err.to_string() })?;
-        file.check()
+        let mut options = Options::parse(NAME, text)?;
+        pretrained::read(&mut options)?;
+        options.ignore(&IGNORED);
+        options.choice("model_type", &[("clip_vision_model", ())])?;
+        options.count("num_channels", 3, 3..=3)?;
+        let activations = [("quick_gelu", Activation::QuickGelu), ("gelu", Activation::GeluErf)];
+        let activation = options.choice("hidden_act", &activations)?;
+        let mut size = |key, default| options.count(key, default, 1..=LARGEST);
+        let config = ClipVisionConfig {
+            width: size("hidden_size", 768)?,
+            depth: size("num_hidden_layers", 12)?,
+            heads: size("num_attention_heads", 12)?,
+            feed_forward_width: size("intermediate_size", 3072)?,
+            activation,
+            channels: 3,
+            image_size: size("image_size", 224)?,
+            patch_size: size("patch_size", 32)?,
+            epsilon: options.number("layer_norm_eps", 1e-5)? as f32,
+        };
+        options.finish()?;
+        config.check(&options)?;
+        Ok(config)
+    }
+
+    fn check(&self, options: &Options) -> Result<()> {
+        if !self.width.is_multiple_of(self.heads) {
+            let supported = format!("a divisor of `hidden_size` {}", self.width);
+            return Err(options.unsupported("num_attention_heads", &self.heads.into(), &supported));
+        }
+        if self.image_size < self.patch_size {
+            let supported = format!("at least `patch_size` {}", self.patch_size);
+            return Err(options.unsupported("image_size", &self.image_size.into(), &supported));
+        }
+        match self.epsilon.is_finite() && self.epsilon >= 0.0 {
+            true => Ok(()),
+            false => Err(options.unsupported("layer_norm_eps", &self.epsilon.into(), "at least 0")),
+        }
     }
 
     /// Patches in a row or column of a picture.
@@ -52,115 +94,6 @@ impl ClipVisionConfig {
     /// Embeddings of a picture: one per patch, and that of the whole.
     pub fn tokens(&self) -> usize {
         self.grid() * self.grid() + 1
-    }
-}
-
-/// The keys that matter, with the defaults of transformers for those that files leave out.
-#[derive(Deserialize)]
-#[serde(default)]
-struct ConfigFile {
-    model_type: Option<String>,
-    hidden_size: usize,
-    intermediate_size: usize,
-    num_hidden_layers: usize,
-    num_attention_heads: usize,
-    num_channels: usize,
-    image_size: usize,
-    patch_size: usize,
-    hidden_act: String,
-    layer_norm_eps: f32,
-    quantization_config: Option<Value>,
-}
-
-impl Default for ConfigFile {
-    fn default() -> ConfigFile {
-        ConfigFile {
-            model_type: None,
-            hidden_size: 768,
-            intermediate_size: 3072,
-            num_hidden_layers: 12,
-            num_attention_heads: 12,
-            num_channels: 3,
-            image_size: 224,
-            patch_size: 32,
-            hidden_act: "quick_gelu".to_owned(),
-            layer_norm_eps: 1e-5,
-            quantization_config: None,
-        }
-    }
-}
-
-impl ConfigFile {
-    fn check(self) -> Result<ClipVisionConfig> {
-        if let Some(family) = self.model_type.as_deref().filter(|&name| name != "clip_vision_model")
-        {
-            return Err(unsupported("model_type", format!("`{family}`"), "`clip_vision_model`"));
-        }
-        if let Some(quantization) = &self.quantization_config {
-            let remedy = "none; use a checkpoint with f32, bf16 or f16 weights";
-            return Err(unsupported("quantization_config", quantization.to_string(), remedy));
-        }
-        self.check_sizes()?;
-        let activation = match self.hidden_act.as_str() {
-            "gelu" => Activation::GeluErf,
-            "quick_gelu" => Activation::QuickGelu,
-            other => {
-                let supported = "`gelu`, `quick_gelu`";
-                return Err(unsupported("hidden_act", format!("`{other}`"), supported));
-            }
-        };
-        Ok(ClipVisionConfig {
-            width: self.hidden_size,
-            depth: self.num_hidden_layers,
-            heads: self.num_attention_heads,
-            feed_forward_width: self.intermediate_size,
-            activation,
-            channels: self.num_channels,
-            image_size: self.image_size,
-            patch_size: self.patch_size,
-            epsilon: self.layer_norm_eps,
-        })
-    }
-
-    fn check_sizes(&self) -> Result<()> {
-        let sizes = [
-            ("hidden_size", self.hidden_size),
-            ("intermediate_size", self.intermediate_size),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("patch_size", self.patch_size),
-        ];
-        for (key, size) in sizes {
-            if size == 0 {
-                return Err(unsupported(key, size.to_string(), "at least 1"));
-            }
-        }
-        if self.num_channels != 3 {
-            return Err(unsupported("num_channels", self.num_channels.to_string(), "3"));
-        }
-        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            let value = self.num_attention_heads.to_string();
-            let supported = format!("a divisor of `hidden_size` {}", self.hidden_size);
-            return Err(unsupported("num_attention_heads", value, &supported));
-        }
-        if self.image_size < self.patch_size {
-            let supported = format!("at least `patch_size` {}", self.patch_size);
-            return Err(unsupported("image_size", self.image_size.to_string(), &supported));
-        }
-        let epsilon = self.layer_norm_eps;
-        if !(epsilon.is_finite() && epsilon >= 0.0) {
-            return Err(unsupported("layer_norm_eps", epsilon.to_string(), "at least 0"));
-        }
-        Ok(())
-    }
-}
-
-fn unsupported(key: &str, value: String, supported: &str) -> Error {
-    Error::Unsupported {
-        config: NAME.to_owned(),
-        key: key.to_owned(),
-        value,
-        supported: supported.to_owned(),
     }
 }
 
