@@ -3,8 +3,9 @@
 //! [`world`] is a tiny world of captioned clips with a judge, so that every kind of training has an
 //! honest score on a CPU in minutes. [`store`] keeps what encoders made of clips and captions, and
 //! [`loader`] makes batches of it. [`preprocess`] fills a store from clips on disk. [`media`] reads and
-//! writes clips in the formats that people use.
+//! writes clips in the formats that people use. [`aside`] makes files that are whole or not there.
 
+pub mod aside;
 pub mod loader;
 pub mod media;
 pub mod preprocess;
@@ -13,8 +14,8 @@ pub mod world;
 
 mod clip;
 mod error;
-mod whole;
+mod tensors;
 
 pub use clip::Clip;
 pub use error::{Error, Result};
-pub use whole::write_whole;
+pub use tensors::write_tensors;

@@ -119,7 +119,7 @@ impl Frames for Output<'_> {
 /// Its folder is missing or not writable, or the path is a folder.
 pub(crate) fn writable(path: &Path) -> Result<()> {
     no_folder(path)?;
-    writable_beside(path)
+    data::aside::check_writable(path).map_err(refused(path))
 }
 
 /// Checks that a file can be made in the folder of `path`, without leaving one.
@@ -127,13 +127,12 @@ pub(crate) fn writable(path: &Path) -> Result<()> {
 /// # Errors
 /// The folder is missing or not writable, or the path names no file.
 pub(crate) fn writable_beside(path: &Path) -> Result<()> {
-    let refuse = |source| Error::File { verb: "write", path: path.to_owned(), source };
     if path.file_name().is_none() {
-        return Err(refuse(std::io::ErrorKind::InvalidFilename.into()));
+        return Err(refused(path)(std::io::ErrorKind::InvalidFilename.into()));
     }
-    let aside = aside(path);
-    fs::write(&aside, []).map_err(refuse)?;
-    fs::remove_file(&aside).map_err(refuse)
+    // A folder at the path itself is none of our business here.
+    let probe = path.with_file_name(".moviola");
+    data::aside::check_writable(&probe).map_err(refused(path))
 }
 
 fn no_folder(path: &Path) -> Result<()> {
@@ -158,14 +157,10 @@ fn same_place(left: &Path, right: &Path) -> bool {
 /// # Errors
 /// The system's.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    data::write_whole(path, bytes).map_err(|source| Error::File {
-        verb: "write",
-        path: path.to_owned(),
-        source,
-    })
+    data::aside::write_whole(path, bytes).map_err(refused(path))
 }
 
-fn aside(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}.part", std::process::id()))
+fn refused(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File { verb: "write", path, source }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use burn::tensor::{DType, FloatDType};
 use clap::ValueEnum;
+use data::aside::UNFINISHED;
 use data::preprocess::{Encode, MediaFiles, Planned, Report, Skipped, Summary, preprocess};
 use data::store::{Dataset, LATENTS, Writer};
 use engine::{EncoderSetup, Error, FolderEncoder, Result};
@@ -159,10 +160,11 @@ fn check_output(output: &Path, encoder: &FolderEncoder, dtype: FloatDType) -> Re
 
 /// Refuses a folder with files that no dataset has.
 fn no_other_files(output: &Path) -> Result<()> {
-    const OURS: [&str; 3] = ["shards", "writer.lock", "dataset.part"];
+    const OURS: [&str; 2] = ["shards", "writer.lock"];
     let Ok(entries) = fs::read_dir(output) else { return Ok(()) };
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    match names.into_iter().find(|name| !OURS.contains(&name.as_str())) {
+    let is_ours = |name: &str| OURS.contains(&name) || name.ends_with(UNFINISHED);
+    match names.into_iter().find(|name| !is_ours(name)) {
         None => Ok(()),
         Some(name) => Err(Error::Request(format!(
             "{} is no dataset: it holds `{name}`; choose a new or an empty folder",

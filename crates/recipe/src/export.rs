@@ -1,9 +1,10 @@
 //! What is left of a run: a diffusers folder, a LoRA, or one file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, TensorData};
+use data::aside::{AsideFile, AsideFolder, Existing};
 use nn::{Parameter, Store};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -118,15 +119,11 @@ impl Student {
     /// # Errors
     /// Something stands there already, or the disk is full.
     pub fn write_folder(&self, path: &Path) -> Result<()> {
-        let aside = begin(path)?;
-        let written = self.fill(&aside).and_then(|()| {
-            std::fs::rename(&aside, path).map_err(|err| Error::file("write", path, err))
-        });
-        if written.is_err() {
-            // What is left of it is of no use; the first error is the one to tell.
-            let _ = std::fs::remove_dir_all(&aside);
-        }
-        written
+        make_parent(path)?;
+        let fault = |err| Error::file("write", path, err);
+        let aside = AsideFolder::create(path, Existing::Refuse).map_err(fault)?;
+        self.fill(aside.path())?;
+        aside.commit().map_err(fault)
     }
 
     /// Writes all files of a diffusers folder into an empty one.
@@ -224,7 +221,7 @@ impl Student {
         write_store(&self.store()?, path, Some(self.metadata()))
     }
 
-    fn metadata(&self) -> HashMap<String, String> {
+    fn metadata(&self) -> BTreeMap<String, String> {
         let facts = [
             ("made_by", format!("moviola {}", env!("CARGO_PKG_VERSION"))),
             ("method", self.recipe.method.name().to_owned()),
@@ -234,20 +231,6 @@ impl Student {
         let own = facts.into_iter().map(|(key, value)| (key.to_owned(), value));
         self.facts.clone().into_iter().chain(own).collect()
     }
-}
-
-/// An empty folder beside `path`, which must not exist.
-fn begin(path: &Path) -> Result<PathBuf> {
-    if path.exists() {
-        return Err(Error::file("write", path, std::io::ErrorKind::AlreadyExists.into()));
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let aside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    if aside.exists() {
-        std::fs::remove_dir_all(&aside).map_err(|err| Error::file("remove", &aside, err))?;
-    }
-    std::fs::create_dir_all(&aside).map_err(|err| Error::file("make", &aside, err))?;
-    Ok(aside)
 }
 
 /// Copies a folder's files that `wanted` accepts by their path within it.
@@ -274,6 +257,7 @@ fn copy(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<()> {
 
 fn make_parent(path: &Path) -> Result<()> {
     let parent = path.parent().unwrap_or(Path::new("."));
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     std::fs::create_dir_all(parent).map_err(|err| Error::file("make", parent, err))
 }
 
@@ -284,13 +268,10 @@ fn write_json(path: &Path, value: &Value) -> Result<()> {
 }
 
 /// Writes parameters as safetensors: beside the file first, so that no one sees half of it.
-fn write_store(store: &Store, path: &Path, facts: Option<HashMap<String, String>>) -> Result<()> {
-    if path.exists() {
-        return Err(Error::file("write", path, std::io::ErrorKind::AlreadyExists.into()));
-    }
+fn write_store(store: &Store, path: &Path, facts: Option<BTreeMap<String, String>>) -> Result<()> {
     make_parent(path)?;
-    let wrong =
-        |err: safetensors::SafeTensorError| Error::Recipe(format!("{}: {err}", path.display()));
+    let fault = |err| Error::file("write", path, err);
+    let mut file = AsideFile::create(path, Existing::Refuse).map_err(fault)?;
     let data: Vec<(&str, &Parameter, TensorData)> =
         store.iter().map(|(name, own)| (name, own, own.values.to_data())).collect();
     let views = data.iter().map(|(name, own, data)| {
@@ -301,15 +282,9 @@ fn write_store(store: &Store, path: &Path, facts: Option<HashMap<String, String>
         };
         Ok((*name, TensorView::new(dtype, own.shape.clone(), data.bytes())?))
     });
+    let wrong =
+        |err: safetensors::SafeTensorError| Error::Recipe(format!("{}: {err}", path.display()));
     let views = views.collect::<std::result::Result<Vec<_>, _>>().map_err(wrong)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let aside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    let written = safetensors::serialize_to_file(views, facts, &aside).map_err(wrong);
-    let written = written.and_then(|()| {
-        std::fs::rename(&aside, path).map_err(|err| Error::file("write", path, err))
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(&aside);
-    }
-    written
+    data::write_tensors(&mut file, views, facts.as_ref()).map_err(fault)?;
+    file.commit().map_err(fault)
 }

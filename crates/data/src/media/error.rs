@@ -25,25 +25,7 @@ pub enum Error {
         known: String,
     },
 
-    /// The folder that a file should go into does not exist.
-    #[error("cannot write {}: there is no folder {}; make it first", path.display(), folder.display())]
-    NoFolder {
-        /// The path that was asked for.
-        path: PathBuf,
-        /// The folder that is missing.
-        folder: PathBuf,
-    },
-
-    /// Something is where the clip should go.
-    #[error("cannot write {}: {what}", path.display())]
-    Occupied {
-        /// The path that was asked for.
-        path: PathBuf,
-        /// What is there, and the remedy.
-        what: &'static str,
-    },
-
-    /// The system refuses to write.
+    /// The system refuses to write, or something is where the clip should go.
     #[error("cannot write {}: {source}", path.display())]
     Write {
         /// The path that was asked for.

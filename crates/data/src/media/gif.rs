@@ -1,9 +1,9 @@
 //! Animated GIFs: one palette for the whole clip, so frames wait on the disk until all are known.
 
-use super::aside::AsideFile;
 use super::palette::{Palette, PaletteMaker};
 use super::write::Sink;
-use super::{Error, Frame, FrameRate, Result};
+use super::{Error, Frame, FrameRate, Result, begin, failure};
+use crate::aside::AsideFile;
 use gif::{Encoder, EncodingError, Repeat};
 use std::borrow::Cow;
 use std::fs::File;
@@ -34,11 +34,11 @@ pub(super) struct GifSink {
 
 impl GifSink {
     pub(super) fn create(path: &Path, rate: FrameRate) -> Result<GifSink> {
-        let file = AsideFile::create(path)?;
+        let file = begin(path)?;
         Ok(GifSink {
             path: path.to_owned(),
             rate,
-            waiting: BufWriter::new(file.scratch()?),
+            waiting: BufWriter::new(file.scratch().map_err(failure(path))?),
             file,
             palette: PaletteMaker::new(),
             size: (0, 0),
@@ -78,7 +78,7 @@ impl Sink for GifSink {
         self.palette.see(bytemuck::cast_slice(&bytes));
         self.size = frame.size();
         self.frames += 1;
-        self.waiting.write_all(&bytes).map_err(|source| self.file.failure(source))
+        self.waiting.write_all(&bytes).map_err(failure(&self.path))
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
@@ -87,7 +87,7 @@ impl Sink for GifSink {
             return Err(Error::TooLarge { path, size, limit: "GIF (65535x65535)" });
         };
         match self.write_all(width, height) {
-            Ok(()) => self.file.commit(),
+            Ok(()) => self.file.commit().map_err(failure(&path)),
             Err(EncodingError::Io(source)) => Err(Error::Write { path, source }),
             Err(error) => Err(Error::Encode { path, reason: error.to_string() }),
         }

@@ -21,7 +21,6 @@ mod error;
 mod frame;
 mod rate;
 
-mod aside;
 mod write;
 
 mod folder;
@@ -44,3 +43,17 @@ pub use read::Clip;
 pub(crate) use read::{is_picture, picture_size};
 pub(crate) use stream::Stream;
 pub use write::{ClipWriter, Format};
+
+use crate::aside::{AsideFile, Existing};
+use std::path::Path;
+
+/// The file of a clip, which takes the place of one that is there.
+fn begin(path: &Path) -> Result<AsideFile> {
+    AsideFile::create(path, Existing::Replace).map_err(failure(path))
+}
+
+/// The error for a failure of the system to write at `path`.
+fn failure(path: &Path) -> impl Fn(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Write { path: path.clone(), source }
+}

@@ -1,9 +1,9 @@
 //! H.264 by OpenH264, in an MP4 file whose index comes first, so that browsers start at once.
 
-use super::aside::AsideFile;
 use super::write::Sink;
 use super::yuv::Yuv;
-use super::{Error, Frame, FrameRate, Result};
+use super::{Error, Frame, FrameRate, Result, begin, failure};
+use crate::aside::AsideFile;
 use openh264::OpenH264API;
 use openh264::encoder::{
     BitRate, Complexity, Encoder, EncoderConfig, FrameRate as EncoderRate, FrameType,
@@ -16,6 +16,7 @@ use shiguredo_mp4::bitstream::h264::{
 use shiguredo_mp4::boxes::{SampleEntry, UnknownBox};
 use shiguredo_mp4::mux::{Mp4FileMuxer, Mp4FileMuxerOptions, Sample};
 use shiguredo_mp4::{BoxSize, BoxType, TrackKind};
+use std::io::Write;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -44,11 +45,11 @@ pub(super) struct Mp4Sink {
 
 impl Mp4Sink {
     pub(super) fn create(path: &Path, rate: FrameRate) -> Result<Mp4Sink> {
-        let mut file = AsideFile::create(path)?;
+        let mut file = begin(path)?;
         let options =
             Mp4FileMuxerOptions { reserved_moov_box_size: INDEX_BYTES, ..Default::default() };
         let muxer = Mp4FileMuxer::with_options(options).map_err(|error| refused(path, error))?;
-        file.append(muxer.initial_boxes_bytes())?;
+        file.write_all(muxer.initial_boxes_bytes()).map_err(failure(path))?;
         let position = muxer.initial_boxes_bytes().len() as u64;
         Ok(Mp4Sink { path: path.to_owned(), rate, file, muxer, encoder: None, position })
     }
@@ -97,15 +98,16 @@ impl Sink for Mp4Sink {
         };
         self.muxer.append_sample(&sample).map_err(|error| refused(&path, error))?;
         self.position += data.len() as u64;
-        self.file.append(&data)
+        self.file.write_all(&data).map_err(failure(&path))
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
+        let failure = failure(&self.path);
         let boxes = self.muxer.finalize().map_err(|error| refused(&self.path, error))?;
         for (position, bytes) in boxes.offset_and_bytes_pairs() {
-            self.file.overwrite(position, bytes)?;
+            self.file.overwrite(position, bytes).map_err(&failure)?;
         }
-        self.file.commit()
+        self.file.commit().map_err(failure)
     }
 }
 

@@ -1,9 +1,10 @@
 //! A contact sheet: all frames of a clip on one picture, in reading order.
 
-use super::aside::AsideFile;
 use super::write::Sink;
-use super::{Error, Frame, Result};
+use super::{Error, Frame, Result, begin, failure};
+use crate::aside::AsideFile;
 use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Between two frames, in pixels.
@@ -26,7 +27,7 @@ pub(super) struct SheetSink {
 
 impl SheetSink {
     pub(super) fn create(path: &Path) -> Result<SheetSink> {
-        let file = AsideFile::create(path)?;
+        let file = begin(path)?;
         Ok(SheetSink { path: path.to_owned(), file, frames: Vec::new(), size: (0, 0) })
     }
 
@@ -61,8 +62,9 @@ impl Sink for SheetSink {
         let (sheet, height, width) = self.sheet();
         let refused = |reason| Error::Encode { path: self.path.clone(), reason };
         let png = png(&sheet, height, width).map_err(refused)?;
-        self.file.append(&png)?;
-        self.file.commit()
+        let failure = failure(&self.path);
+        self.file.write_all(&png).map_err(&failure)?;
+        self.file.commit().map_err(failure)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Frames as numbers: `frames`, f32 `[F, H, W, 3]` from 0 to 1, in a safetensors file.
 
-use super::aside::AsideFile;
 use super::write::Sink;
-use super::{Frame, FrameRate, Result};
+use super::{Frame, FrameRate, Result, begin, failure};
+use crate::aside::AsideFile;
 use serde_json::json;
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Room for the header, which needs the number of frames and so is written last. Readers skip
 /// the spaces that fill it.
@@ -12,6 +13,7 @@ const HEADER_BYTES: usize = 248;
 
 /// Writes a safetensors file.
 pub(super) struct TensorSink {
+    path: PathBuf,
     file: AsideFile,
     rate: FrameRate,
     frames: usize,
@@ -21,9 +23,9 @@ pub(super) struct TensorSink {
 
 impl TensorSink {
     pub(super) fn create(path: &Path, rate: FrameRate) -> Result<TensorSink> {
-        let mut file = AsideFile::create(path)?;
-        file.append(&[0; 8 + HEADER_BYTES])?;
-        Ok(TensorSink { file, rate, frames: 0, size: (0, 0) })
+        let mut file = begin(path)?;
+        file.write_all(&[0; 8 + HEADER_BYTES]).map_err(failure(path))?;
+        Ok(TensorSink { path: path.to_owned(), file, rate, frames: 0, size: (0, 0) })
     }
 
     fn header(&self) -> Vec<u8> {
@@ -46,14 +48,15 @@ impl Sink for TensorSink {
         self.size = frame.size();
         self.frames += 1;
         let bytes: Vec<u8> = frame.values().iter().flat_map(|value| value.to_le_bytes()).collect();
-        self.file.append(&bytes)
+        self.file.write_all(&bytes).map_err(failure(&self.path))
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         let header = self.header();
-        self.file.overwrite(0, &(header.len() as u64).to_le_bytes())?;
-        self.file.overwrite(8, &header)?;
-        self.file.commit()
+        let failure = failure(&self.path);
+        self.file.overwrite(0, &(header.len() as u64).to_le_bytes()).map_err(&failure)?;
+        self.file.overwrite(8, &header).map_err(&failure)?;
+        self.file.commit().map_err(failure)
     }
 }
 

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
+use crate::aside::{self, sync_folder};
 use crate::error::{Error, Result};
-use crate::whole::{self, sync_folder};
 
 /// Writes a file that is either whole or not there.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    whole::write_whole(path, bytes).map_err(|source| Error::file("write", path, source))
+    aside::write_whole(path, bytes).map_err(|source| Error::file("write", path, source))
 }
 
 /// Appends to a file; if that fails, the file is as long as before.

@@ -6,6 +6,7 @@
     reason = "tests panic to fail, and say what they could not check"
 )]
 
+mod aside;
 mod files;
 mod gif;
 mod mp4;

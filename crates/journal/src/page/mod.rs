@@ -171,7 +171,7 @@ impl Page {
     /// The folder is missing or cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        data::write_whole(path, self.html().as_bytes())
+        data::aside::write_whole(path, self.html().as_bytes())
             .map_err(|source| Error::file("write", path, source))
     }
 

@@ -35,6 +35,13 @@ fn the_average_is_exported_as_it_was_kept() {
     }
 }
 
+/// Weights may be read by whoever may read the files beside them: the umask decides.
+fn readable_as_any_file(model: &Path) {
+    let permissions = |name: &str| std::fs::metadata(model.join(name)).unwrap().permissions();
+    let weights = "transformer/diffusion_pytorch_model.safetensors";
+    assert_eq!(permissions(weights), permissions("model_index.json"));
+}
+
 /// LTX-2's finetuned models cannot be read by its own loader.
 #[test]
 fn a_finetuned_folder_is_read_by_the_engine_and_trained_on() {
@@ -49,6 +56,7 @@ fn a_finetuned_folder_is_read_by_the_engine_and_trained_on() {
         let student = Student::open(&path("run"), Which::Live, &Device::flex()).unwrap();
         student.write_folder(&path("model")).unwrap();
         engine::Pipeline::open(&path("model"), &setup()).unwrap();
+        readable_as_any_file(&path("model"));
         let again = Model::open(&path("model"), &Device::flex()).unwrap();
         let store = student.store().unwrap();
         assert_eq!(again.store.iter().count(), store.iter().count(), "{name}");

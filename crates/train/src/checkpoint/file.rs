@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor, TensorData};
@@ -46,26 +46,24 @@ impl Manifest {
     }
 }
 
-/// Writes a whole checkpoint into the new folder `place` and flushes it to the disk.
+/// Writes a whole checkpoint into the new folder `place`, which whoever commits it flushes.
 pub(super) fn write(place: &Path, mut manifest: Manifest, state: &State) -> Result<()> {
-    let fault = |verb, path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::File { verb, path, source }
-    };
-    std::fs::create_dir_all(place).map_err(fault("make", place))?;
     let path = place.join(STATE);
-    let values = state.iter().map(|(name, value)| (name, Bytes::new(value)));
-    safetensors::serialize_to_file(values, None, &path)
-        .map_err(io::Error::other)
-        .map_err(fault("write", &path))?;
-    flush(&path).map_err(fault("write", &path))?;
-    let (bytes, hash) = digest(&path).map_err(fault("read", &path))?;
-    (manifest.bytes, manifest.hash) = (bytes, hash);
+    (manifest.bytes, manifest.hash) =
+        write_state(&path, state).map_err(|err| Error::file("write", &path, err))?;
     let path = place.join(MANIFEST);
     let text = serde_json::to_string_pretty(&manifest).expect("a manifest is plain JSON");
-    std::fs::write(&path, text).map_err(fault("write", &path))?;
-    flush(&path).map_err(fault("write", &path))?;
-    flush(place).map_err(fault("write", place))
+    std::fs::write(&path, text).map_err(|err| Error::file("write", &path, err))
+}
+
+/// Writes the values and says how many bytes they are, and their hash.
+fn write_state(path: &Path, state: &State) -> io::Result<(u64, String)> {
+    let values = state.iter().map(|(name, value)| (name, Bytes::new(value))).collect();
+    let mut file = BufWriter::new(File::create_new(path)?);
+    data::write_tensors(&mut file, values, None)?;
+    file.flush()?;
+    // What is hashed is what is read back, as it will be when the checkpoint is used.
+    digest(path)
 }
 
 /// Reads a checkpoint, of which every byte must be as it was written.
@@ -118,11 +116,6 @@ pub(super) fn read_manifest(place: &Path) -> Result<Manifest> {
             manifest.version
         ))),
     }
-}
-
-/// Everything of a file or folder reaches the disk.
-pub(super) fn flush(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 /// The length of a file and the hash of its bytes.

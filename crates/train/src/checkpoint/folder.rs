@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use data::aside::UNFINISHED;
 
 use super::file::{self, Manifest};
 use crate::error::{Error, Result};
@@ -12,8 +13,8 @@ use crate::state::State;
 
 const NAME: &str = "checkpoint-";
 
-/// What a checkpoint that is not committed is called before its name.
-const ASIDE: &str = ".partial-";
+/// What earlier versions called a checkpoint that is not committed, before its name.
+const PARTIAL: &str = ".partial-";
 
 /// A checkpoint that can be used.
 #[derive(Debug)]
@@ -37,12 +38,14 @@ pub struct Skipped {
     pub reason: String,
 }
 
-fn place(folder: &Path, step: u64) -> PathBuf {
+pub(super) fn place(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!("{NAME}{step:08}"))
 }
 
-pub(super) fn aside(folder: &Path, step: u64) -> PathBuf {
-    folder.join(format!("{ASIDE}{NAME}{step:08}"))
+/// Whether a name is that of a checkpoint that was never committed, or is being removed.
+fn is_unfinished(name: &str) -> bool {
+    let aside = name.strip_prefix('.').is_some_and(|name| name.starts_with(NAME));
+    aside && name.ends_with(UNFINISHED) || name.starts_with(PARTIAL)
 }
 
 /// All checkpoints of a folder by step, oldest first.
@@ -116,7 +119,7 @@ pub(super) fn sweep(folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder).map_err(fault)? {
         let path = entry.map_err(fault)?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.starts_with(ASIDE) {
+        if is_unfinished(name) {
             std::fs::remove_dir_all(&path).map_err(|err| Error::file("remove", &path, err))?;
         }
     }
@@ -135,21 +138,10 @@ pub(super) fn set_aside_after(folder: &Path, step: u64) -> Result<()> {
     Ok(())
 }
 
-/// Gives a written checkpoint its name. Never overwrites one.
-pub(super) fn commit(folder: &Path, step: u64) -> Result<PathBuf> {
-    let (from, to) = (aside(folder, step), place(folder, step));
-    let fault = |err| Error::file("write", &to, err);
-    if to.exists() {
-        return Err(fault(std::io::ErrorKind::AlreadyExists.into()));
-    }
-    std::fs::rename(&from, &to).map_err(fault)?;
-    file::flush(folder).map_err(fault)?;
-    Ok(to)
-}
-
 /// Removes a committed checkpoint: out of sight first, so that half of one is never taken for one.
 pub(super) fn remove(folder: &Path, step: u64) -> Result<()> {
-    let (from, to) = (place(folder, step), aside(folder, step));
+    let from = place(folder, step);
+    let to = folder.join(format!(".{NAME}{step:08}.removed{UNFINISHED}"));
     std::fs::rename(&from, &to).map_err(|err| Error::file("remove", &from, err))?;
     std::fs::remove_dir_all(&to).map_err(|err| Error::file("remove", &to, err))
 }

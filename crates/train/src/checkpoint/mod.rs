@@ -14,6 +14,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use data::aside::AsideFolder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -115,7 +116,7 @@ impl Checkpoints {
         state: State,
         facts: BTreeMap<String, String>,
     ) -> Result<()> {
-        let place = folder::aside(&self.folder, step);
+        let place = folder::place(&self.folder, step);
         let manifest = Manifest::new(step, self.recipe.clone(), facts);
         self.writer.begin(place, manifest, state)?;
         self.known.push(step);
@@ -125,17 +126,18 @@ impl Checkpoints {
     /// Gives a finished checkpoint its name and removes those that need not stay.
     pub(crate) fn commit_finished(&mut self) -> Result<Vec<(u64, PathBuf)>> {
         let finished = self.writer.poll()?;
-        finished.into_iter().map(|step| self.commit(step)).collect()
+        finished.into_iter().map(|(step, aside)| self.commit(step, aside)).collect()
     }
 
     /// Waits for the writer and commits.
     pub(crate) fn commit_all(&mut self) -> Result<Vec<(u64, PathBuf)>> {
         let finished = self.writer.wait()?;
-        finished.into_iter().map(|step| self.commit(step)).collect()
+        finished.into_iter().map(|(step, aside)| self.commit(step, aside)).collect()
     }
 
-    fn commit(&mut self, step: u64) -> Result<(u64, PathBuf)> {
-        let path = folder::commit(&self.folder, step)?;
+    fn commit(&mut self, step: u64, aside: AsideFolder) -> Result<(u64, PathBuf)> {
+        let path = folder::place(&self.folder, step);
+        aside.commit().map_err(|err| Error::file("write", &path, err))?;
         let committed: Vec<u64> = self.known.iter().copied().filter(|own| *own <= step).collect();
         for old in self.config.removable(&committed) {
             folder::remove(&self.folder, old)?;

@@ -167,12 +167,16 @@ fn only_the_newest_stay_and_the_last_step_is_saved_once() {
 fn what_was_never_committed_is_swept() {
     let folder = tempfile::tempdir().unwrap();
     Setup::default().build(Some(folder.path())).unwrap().trainer.run().unwrap();
-    let partial = folder.path().join(".partial-checkpoint-00000009");
-    fs::create_dir(&partial).unwrap();
-    fs::write(partial.join("state.safetensors"), "half").unwrap();
+    // As this version calls it, and as the one before did.
+    let names = [".checkpoint-00000009.Xy12kQ.part", ".partial-checkpoint-00000009"];
+    let partial = names.map(|name| folder.path().join(name));
+    for partial in &partial {
+        fs::create_dir(partial).unwrap();
+        fs::write(partial.join("state.safetensors"), "half").unwrap();
+    }
     assert_eq!(steps(folder.path()), [2, 4]);
     drop(Setup::default().build(Some(folder.path())).unwrap());
-    assert!(!partial.exists());
+    assert!(partial.iter().all(|partial| !partial.exists()));
 }
 
 /// A writer that cannot write stops the run; what was committed stays.
@@ -183,9 +187,11 @@ fn a_failed_write_stops_the_run_and_the_last_good_checkpoint_stays() {
     setup.build(Some(folder.path())).unwrap().trainer.run().unwrap();
     let longer = Setup { steps: 9, ..Setup::default() };
     let mut run = resumed(&longer, folder.path());
-    // A file where the writer wants a folder: the system refuses, as it does on a full disk.
-    fs::write(folder.path().join(".partial-checkpoint-00000004"), "").unwrap();
+    // The folder is gone while the run goes on: the system refuses, as it does on a full disk.
+    let elsewhere = folder.path().with_extension("elsewhere");
+    fs::rename(folder.path(), &elsewhere).unwrap();
     let message = error_of(run.trainer.run().map(drop));
+    fs::rename(&elsewhere, folder.path()).unwrap();
     assert!(message.contains("cannot") && message.contains("checkpoint-00000004"), "{message}");
     assert_eq!(find(folder.path(), &Device::flex()).unwrap().manifest.step, 2);
 }

@@ -1,0 +1,311 @@
+//! Files and folders that are made beside their target and appear whole or not at all.
+//!
+//! This is the one place of the workspace that does so. What is being made has a name that nobody can
+//! foresee and is created exclusively, so that no link planted there is followed; it gets the
+//! permissions that anything new gets (0666 or 0777 less the umask), is synced, and takes its name by
+//! a rename. Dropping it removes what there is. A device or a pipe is written to as it is, when all
+//! is there: it is never replaced by a file.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Result, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::{Builder, NamedTempFile, TempDir};
+
+/// How the name of what is not finished ends.
+pub const UNFINISHED: &str = ".part";
+
+/// What happens to a file that stands at the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and nothing is written.
+    Refuse,
+    /// It is replaced when the new one is whole. Of folders, only an empty one is.
+    Replace,
+}
+
+/// A file that is being written. Dropping it removes what there is.
+#[derive(Debug)]
+pub struct AsideFile {
+    target: PathBuf,
+    existing: Existing,
+    file: BufWriter<Aside>,
+}
+
+/// Where the bytes are until they are all there.
+#[derive(Debug)]
+enum Aside {
+    /// Beside the target.
+    Named(NamedTempFile),
+    /// Without a name: the target is no regular file, and could not be written to and fro.
+    Unnamed(File),
+}
+
+impl Aside {
+    fn file(&mut self) -> &mut File {
+        match self {
+            Aside::Named(file) => file.as_file_mut(),
+            Aside::Unnamed(file) => file,
+        }
+    }
+}
+
+impl Write for Aside {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.file().write(bytes)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file().flush()
+    }
+}
+
+impl Seek for Aside {
+    fn seek(&mut self, position: SeekFrom) -> Result<u64> {
+        self.file().seek(position)
+    }
+}
+
+impl AsideFile {
+    /// Begins a file that is to appear at `target`.
+    ///
+    /// # Errors
+    /// The target's folder is missing or not writable, or something stands at the target that may not
+    /// be replaced.
+    pub fn create(target: &Path, existing: Existing) -> Result<AsideFile> {
+        let folder = folder_of(target)?;
+        let aside = match is_special(target) {
+            true => Aside::Unnamed(tempfile::tempfile()?),
+            false => {
+                check_free(target, existing)?;
+                Aside::Named(beside(target, 0o666, |builder| builder.tempfile_in(folder))?)
+            }
+        };
+        Ok(AsideFile { target: target.to_owned(), existing, file: BufWriter::new(aside) })
+    }
+
+    /// A second file in the same folder, without a name, for what cannot be written yet.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn scratch(&self) -> Result<File> {
+        match self.file.get_ref() {
+            Aside::Named(_) => tempfile::tempfile_in(folder_of(&self.target)?),
+            Aside::Unnamed(_) => tempfile::tempfile(),
+        }
+    }
+
+    /// Writes over what is at `position`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn overwrite(&mut self, position: u64, bytes: &[u8]) -> Result<()> {
+        self.file.seek(SeekFrom::Start(position))?;
+        self.file.write_all(bytes)
+    }
+
+    /// Lets the file appear at its target.
+    ///
+    /// # Errors
+    /// The system's, or something came to stand at the target that may not be replaced.
+    pub fn commit(self) -> Result<()> {
+        let aside = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        match aside {
+            Aside::Named(file) => {
+                file.as_file().sync_all()?;
+                let named = match self.existing {
+                    Existing::Replace => file.persist(&self.target),
+                    Existing::Refuse => file.persist_noclobber(&self.target),
+                };
+                named.map_err(|error| error.error)?;
+                sync_folder(&self.target)
+            }
+            Aside::Unnamed(mut file) => {
+                file.seek(SeekFrom::Start(0))?;
+                let mut target = File::options().write(true).open(&self.target)?;
+                io::copy(&mut file, &mut target)?;
+                target.flush()
+            }
+        }
+    }
+}
+
+impl Write for AsideFile {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file.flush()
+    }
+}
+
+/// A folder that is being filled. Dropping it removes what there is.
+#[derive(Debug)]
+pub struct AsideFolder {
+    target: PathBuf,
+    folder: TempDir,
+}
+
+impl AsideFolder {
+    /// Begins a folder that is to appear at `target`.
+    ///
+    /// # Errors
+    /// The target's folder is missing or not writable, or something stands at the target that may not
+    /// be replaced.
+    pub fn create(target: &Path, existing: Existing) -> Result<AsideFolder> {
+        let parent = folder_of(target)?;
+        let is_empty = || fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_none());
+        match (fs::symlink_metadata(target), existing) {
+            (Err(error), _) if error.kind() == ErrorKind::NotFound => {}
+            (Ok(_), Existing::Replace) if is_empty() => {}
+            (Ok(_), _) if target.is_dir() => {
+                let what = match is_empty() {
+                    true => "there is a folder of this name; choose another name or remove it",
+                    false => "the folder is not empty; choose another name or empty it",
+                };
+                return Err(io::Error::new(ErrorKind::AlreadyExists, what));
+            }
+            (Ok(_), _) => return Err(there_is_a_file()),
+            (Err(error), _) => return Err(error),
+        }
+        let folder = beside(target, 0o777, |builder| builder.tempdir_in(parent))?;
+        Ok(AsideFolder { target: target.to_owned(), folder })
+    }
+
+    /// Where its files go until it appears.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Brings all of it to the disk, which takes its time; [`AsideFolder::commit`] has little to do
+    /// after it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn sync(&self) -> Result<()> {
+        sync_all(self.folder.path())
+    }
+
+    /// Lets the folder appear at its target.
+    ///
+    /// # Errors
+    /// The system's, or something came to stand at the target.
+    pub fn commit(self) -> Result<()> {
+        self.sync()?;
+        // Renaming onto an empty folder works on some systems only; a full one is left alone.
+        if cfg!(not(unix)) && self.target.is_dir() {
+            fs::remove_dir(&self.target)?;
+        }
+        fs::rename(self.folder.path(), &self.target)?;
+        // What it would remove has moved.
+        let _ = self.folder.keep();
+        sync_folder(&self.target)
+    }
+}
+
+/// Writes a whole file in the place of what is there. A failure leaves what was there before.
+///
+/// # Errors
+/// The system's.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = AsideFile::create(path, Existing::Replace)?;
+    file.write_all(bytes)?;
+    file.commit()
+}
+
+/// Checks that a file can be made at `path`, without leaving one.
+///
+/// # Errors
+/// Its folder is missing or not writable, or the path is a folder.
+pub fn check_writable(path: &Path) -> Result<()> {
+    AsideFile::create(path, Existing::Replace).map(drop)
+}
+
+/// A new or renamed file is safe only once its folder is.
+pub(crate) fn sync_folder(path: &Path) -> Result<()> {
+    match cfg!(unix) {
+        true => File::open(folder_of(path)?)?.sync_all(),
+        false => Ok(()),
+    }
+}
+
+/// Everything within a folder reaches the disk.
+fn sync_all(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        match path.is_dir() {
+            true => sync_all(&path)?,
+            false => File::open(&path)?.sync_all()?,
+        }
+    }
+    match cfg!(unix) {
+        true => File::open(folder)?.sync_all(),
+        false => Ok(()),
+    }
+}
+
+/// Whether the path leads to a device, a pipe or the like.
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+fn check_free(target: &Path, existing: Existing) -> Result<()> {
+    if target.is_dir() {
+        let what = "there is a folder of this name; choose another name or remove it";
+        return Err(io::Error::new(ErrorKind::IsADirectory, what));
+    }
+    match existing == Existing::Refuse && fs::symlink_metadata(target).is_ok() {
+        true => Err(there_is_a_file()),
+        false => Ok(()),
+    }
+}
+
+fn there_is_a_file() -> io::Error {
+    let what = "there is a file of this name; choose another name or remove it";
+    io::Error::new(ErrorKind::AlreadyExists, what)
+}
+
+/// The folder that holds `target`, which must exist.
+fn folder_of(target: &Path) -> Result<&Path> {
+    let wrong = |kind, what: String| Err(io::Error::new(kind, what));
+    if target.file_name().is_none() {
+        return wrong(ErrorKind::InvalidFilename, "it names no file; give it a name".to_owned());
+    }
+    let folder = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    match folder.is_dir() {
+        true => Ok(folder),
+        false => {
+            let what = format!("there is no folder {}; make it first", folder.display());
+            wrong(ErrorKind::NotFound, what)
+        }
+    }
+}
+
+/// Makes something beside `target`, under a name like `.clip.mp4.Xy12kQ.part` and with the
+/// permissions that anything new has.
+fn beside<T>(
+    target: &Path,
+    mode: u32,
+    make: impl FnOnce(&Builder<'_, '_>) -> Result<T>,
+) -> Result<T> {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let prefix = format!(".{name}.");
+    let mut builder = Builder::new();
+    builder.prefix(&prefix).suffix(UNFINISHED);
+    permit(&mut builder, mode);
+    make(&builder)
+}
+
+/// By default what is temporary belongs to its owner alone; this will be kept.
+#[cfg(unix)]
+fn permit(builder: &mut Builder<'_, '_>, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    builder.permissions(fs::Permissions::from_mode(mode));
+}
+
+#[cfg(not(unix))]
+fn permit(_builder: &mut Builder<'_, '_>, _mode: u32) {}
