@@ -1,7 +1,7 @@
 //! What sections of a recipe say about each other.
 
 use crate::error::{Error, Result};
-use crate::schema::{MethodConfig, ModelsConfig, Recipe, TrainedConfig};
+use crate::schema::{MethodConfig, ModelsConfig, Recipe, SourceConfig, TrainedConfig};
 
 impl Recipe {
     /// Checks that the sections go together; no file is looked at.
@@ -29,7 +29,9 @@ impl Recipe {
                  samples; add it with `from` and `rate`",
             ),
             (MethodConfig::Dmd2(config), _, _)
-                if config.needs_negative_prompt() && self.negative_prompt.is_none() =>
+                if config.needs_negative_prompt()
+                    && self.negative_prompt.is_none()
+                    && matches!(self.data.source, SourceConfig::Store(_)) =>
             {
                 refuse(
                     "method dmd2 with guidance other than 1 needs the section negative_prompt, or \

@@ -129,6 +129,21 @@ impl Node {
         }
     }
 
+    /// Where a key of a dotted name was written, or the section that lacks it.
+    pub(crate) fn place_of(&self, path: &str) -> &Place {
+        let (mut node, mut place) = (self, &self.place);
+        for key in path.split('.') {
+            let Kind::Map(entries) = &node.kind else { break };
+            let Some((_, at, below)) = entries.iter().find(|(name, _, _)| name == key) else {
+                break;
+            };
+            // An override replaces the value of a key, and is where it was written.
+            place = if matches!(below.place, Place::Argument(_)) { &below.place } else { at };
+            node = below;
+        }
+        place
+    }
+
     /// The same without places.
     pub(crate) fn value(&self) -> Value {
         match &self.kind {

@@ -12,6 +12,7 @@ mod exam;
 mod export;
 mod family;
 mod feed;
+mod idle;
 mod memory;
 mod read;
 mod schema;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::check::check;
 use crate::document::Node;
 use crate::error::{Error, Result};
+use crate::idle::Idle;
 use crate::schema::Recipe;
 
 impl Recipe {
@@ -34,7 +35,12 @@ impl Recipe {
         let recipe: Recipe = serde_json::from_value(document.value())
             .map_err(|err| Error::Recipe(format!("the recipe cannot be read: {err}")))?;
         recipe.agree()?;
-        Ok(recipe)
+        match recipe.idle() {
+            None => Ok(recipe),
+            Some(Idle { key, reason }) => {
+                Err(Error::Place { place: document.place_of(&key).to_string(), reason })
+            }
+        }
     }
 
     /// The JSON schema of recipes, for editors.

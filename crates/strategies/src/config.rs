@@ -151,7 +151,7 @@ impl StrategyConfig {
     }
 
     /// The same as settings of the flexible strategy.
-    pub(crate) fn flexible(&self) -> FlexibleConfig {
+    pub fn flexible(&self) -> FlexibleConfig {
         match self {
             StrategyConfig::TextToVideo(config) => FlexibleConfig {
                 video: ModalityConfig::generated("latents", first(config.first_frame_probability)),
@@ -191,7 +191,7 @@ impl ModalityConfig {
 
 impl FlexibleConfig {
     /// Every source by name, each once; those of the latents first.
-    pub(crate) fn sources(&self) -> Vec<String> {
+    pub fn sources(&self) -> Vec<String> {
         let mut names = Vec::new();
         let modalities = [Some(&self.video), self.audio.as_ref()].into_iter().flatten();
         for modality in modalities {

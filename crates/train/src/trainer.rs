@@ -32,13 +32,18 @@ pub struct LoopConfig {
     /// What every draw is keyed by.
     #[serde(default)]
     pub seed: u64,
-    /// The largest norm of the gradients of a clipped role; none if gradients are left as they are.
-    #[serde(default)]
+    /// The largest norm of the gradients of a clipped role; `null` leaves gradients as they are.
+    #[serde(default = "unit_norm")]
     pub clip: Option<f64>,
 }
 
 fn one() -> u64 {
     1
+}
+
+/// What FastVideo, LTX-2 and their users clip to.
+fn unit_norm() -> Option<f64> {
+    Some(1.0)
 }
 
 impl LoopConfig {
@@ -53,7 +58,7 @@ impl LoopConfig {
         match self.clip.filter(|clip| !(clip.is_finite() && *clip > 0.0)) {
             None => Ok(()),
             Some(clip) => {
-                let want = "it is a number above 0; leave it out to clip nothing";
+                let want = "it is a number above 0; write `null` to clip nothing";
                 Err(Error::setting("loop.clip", clip, want))
             }
         }

@@ -100,9 +100,13 @@ fn roles_must_be_those_of_the_method() {
     }
     let method = "method={name: dmd2, rollout: simulate, timesteps: [1000], guidance: 2}";
     let critic = "models.critic={from: x, rate: {peak: 1}}";
-    let message = refused(QUICKSTART, &[method, teacher, critic]);
+    let store = "data.source={kind: store, path: x}";
+    let message = refused(QUICKSTART, &[method, teacher, critic, store]);
     assert!(message.contains("negative_prompt"), "{message}");
-    read(QUICKSTART, &[method, teacher, critic, "negative_prompt={}"]).unwrap();
+    let levels = "levels={}";
+    read(QUICKSTART, &[method, teacher, critic, store, levels, "negative_prompt={}"]).unwrap();
+    // The shapes world has words of its own for no caption.
+    read(QUICKSTART, &[method, teacher, critic, levels]).unwrap();
 }
 
 #[test]
@@ -156,4 +160,129 @@ fn a_student_of_few_steps_is_not_looked_at_in_others() {
     let text = include_str!("../../../../recipes/dmd2.yaml");
     let message = refused(text, &["callbacks.validation={every: 1, prompts: [x], steps: 9}"]);
     assert!(message.contains("remove steps"), "{message}");
+}
+
+/// One recipe in which every key is read, and what makes one of them idle.
+#[test]
+fn keys_that_would_do_nothing_are_refused_with_the_reason() {
+    const DMD2: &str = include_str!("../../../../recipes/dmd2.yaml");
+    let (forcing, weighed) = ("method={name: diffusion_forcing}", "method={name: finetune}");
+    let given = "strategy={name: flexible, video: {generated: false, source: latents, weight: 2}, \
+                 audio: {generated: true, source: audio_latents}}";
+    let quiet = "strategy={name: flexible, video: {generated: true, source: latents}, audio: \
+                 {generated: false, source: audio_latents, weight: 0.5}}";
+    let cases: [(&str, &[&str], &str, &str); 16] = [
+        (DMD2, &["levels.video={kind: uniform}"], "levels", "method.score_range"),
+        (DMD2, &["levels.stratified=true"], "levels", "method.timesteps"),
+        (QUICKSTART, &[forcing], "levels.video", "each chunk of frames"),
+        (
+            QUICKSTART,
+            &[forcing, "levels={stratified: true}"],
+            "levels.stratified",
+            "each chunk of frames",
+        ),
+        (QUICKSTART, &["levels.audio={kind: uniform}"], "levels.audio", "generates no sound"),
+        (QUICKSTART, &[quiet, "levels.audio={kind: uniform}"], "levels.audio", "no sound"),
+        (QUICKSTART, &[given], "levels.video", "the video is given"),
+        (QUICKSTART, &[given, "levels={}"], "strategy.video.weight", "has no loss"),
+        (QUICKSTART, &["negative_prompt={}"], "negative_prompt", "finetune has no guidance"),
+        (
+            QUICKSTART,
+            &[forcing, "levels={}", "negative_prompt={}"],
+            "negative_prompt",
+            "diffusion_forcing has no guidance",
+        ),
+        (DMD2, &["method.guidance=1"], "negative_prompt", "method.guidance is 1"),
+        (DMD2, &["method.unconditional=zero"], "negative_prompt", "zeros stand in its place"),
+        (DMD2, &["data.source={kind: shapes}"], "negative_prompt", "words of its own"),
+        (
+            DMD2,
+            &["negative_prompt=null", "method.guidance=1", "method.unconditional=zero"],
+            "method.unconditional",
+            "predicts nothing unconditionally",
+        ),
+        (DMD2, &["method.shift=1"], "method.warp", "moves no timestep"),
+        (QUICKSTART, &["data.held_out=3"], "data.held_out", "callbacks.validation"),
+    ];
+    for (text, overrides, key, why) in cases {
+        let message = refused(text, overrides);
+        let named = format!("`{key}` would do nothing: ");
+        assert!(message.contains(&named) && message.contains(why), "{overrides:?}: {message}");
+    }
+    let shapes: [(&str, &str, &str); 2] = [
+        ("data.source.recoloured=true", "data.source.recoloured", "looks at no reference"),
+        ("data.source.world={tone: {}}", "data.source.world.tone", "takes no sound"),
+    ];
+    for (argument, key, why) in shapes {
+        let message = refused(QUICKSTART, &[weighed, argument]);
+        assert!(message.contains(&format!("`{key}`")) && message.contains(why), "{message}");
+    }
+    // It says where, in the file or in an argument.
+    let message = refused(&format!("{QUICKSTART}negative_prompt: {{}}\n"), &[]);
+    let line = 1 + QUICKSTART.lines().count();
+    assert!(message.starts_with(&format!("recipe.yaml:{line}:1: ")), "{message}");
+    let message = refused(QUICKSTART, &["data.held_out=3"]);
+    assert!(message.starts_with("--set data.held_out=3: "), "{message}");
+}
+
+/// What is printed with every default filled in is read again, whatever the method.
+#[test]
+fn defaults_are_not_refused() {
+    for text in [QUICKSTART, include_str!("../../../../recipes/dmd2.yaml")] {
+        let recipe = read(text, &[]).unwrap();
+        assert_eq!(read(&recipe.to_yaml().unwrap(), &[]).unwrap(), recipe);
+    }
+    let forcing = ["method={name: diffusion_forcing}", "levels={}"];
+    let recipe = read(QUICKSTART, &forcing).unwrap();
+    assert_eq!(read(&recipe.to_yaml().unwrap(), &[]).unwrap(), recipe);
+}
+
+#[test]
+fn a_source_that_no_data_hold_is_refused_with_the_nearest() {
+    let flexible = |video: &str| format!("strategy={{name: flexible, video: {{{video}}}}}");
+    let conditions = |condition: &str| {
+        flexible(&format!("generated: true, source: latents, conditions: [{{{condition}}}]"))
+    };
+    let cases = [
+        ("strategy={name: video_to_video, reference: ref_latent}".to_owned(), "`ref_latents`?"),
+        ("strategy={name: text_to_video, audio: sound}".to_owned(), "audio_latents"),
+        (flexible("generated: true, source: latent"), "`latents`?"),
+        (flexible("generated: true, source: latents, text: words"), "text"),
+        (conditions("type: mask, source: masks"), "`mask`?"),
+        (conditions("type: reference, source: mask"), "ref_latents"),
+    ];
+    for (argument, near) in cases {
+        let message = refused(QUICKSTART, &[&argument]);
+        assert!(message.contains("which no data hold"), "{argument}: {message}");
+        assert!(message.contains(near), "{argument}: {message}");
+    }
+}
+
+/// Gradients are clipped unless a recipe says otherwise, as everywhere else.
+#[test]
+fn gradients_are_clipped_to_one_by_default() {
+    let text = QUICKSTART.replace("  clip: 1.0\n", "");
+    assert_ne!(text, QUICKSTART);
+    assert_eq!(read(&text, &[]).unwrap().run.clip, Some(1.0));
+    let unclipped = read(&text, &["loop.clip=null"]).unwrap();
+    assert_eq!(unclipped.run.clip, None);
+    // What was printed says so, and is read again.
+    assert_eq!(read(&unclipped.to_yaml().unwrap(), &[]).unwrap().run.clip, None);
+}
+
+/// Nothing in the recipes of the tree is idle, misspelt or missing.
+#[test]
+fn every_recipe_of_the_tree_is_read() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes");
+    let mut read = 0;
+    for folder in [root.clone(), root.join("learn")] {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "yaml") {
+                Recipe::read(&path, &[]).unwrap();
+                read += 1;
+            }
+        }
+    }
+    assert!(read > 10, "{read}");
 }
