@@ -79,6 +79,13 @@ fn tell(resumed: Option<Resumed>) {
         eprintln!("passing over {}: {}", skipped.path.display(), skipped.reason);
     }
     eprintln!("going on after step {} from {}", resumed.step, resumed.path.display());
+    let recorded = train::checkpoint::read_manifest(&resumed.path);
+    if recorded.is_ok_and(|manifest| manifest.origins.is_empty()) {
+        eprintln!(
+            "note: that checkpoint is of a version that did not record its dataset and base weights; \
+             whether they are the same was not checked"
+        );
+    }
 }
 
 /// A figure of this process's memory, where the system tells.

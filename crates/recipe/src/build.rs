@@ -14,13 +14,14 @@ use nn::{Context, OneDevice, Recompute};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
-    Averaged, Callback, Draws, Ema, Feed, Frozen, Learns, Method, Parts, STUDENT, Schedule,
-    Strategy, Trained, Trainer, Training,
+    Averaged, Batch, Callback, Draws, Ema, Feed, Frozen, Learns, Method, Parts, Recompute, STUDENT,
+    Schedule, Strategy, Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
 use crate::family::Model;
 use crate::feed::{LoaderFeed, Picked, Source};
+use crate::roles::Kind;
 use crate::schema::{
     DataConfig, LearnsConfig, MethodConfig, Recipe, RecomputeConfig, SamplerConfig, ShapesConfig,
     SourceConfig, StoreConfig, TrainedConfig,
@@ -84,7 +85,8 @@ impl Recipe {
             (student.family, student.geometry, student.process.clone());
         let source = self.source(&student)?;
         let strategy = self.strategy(geometry)?;
-        try_out(&source, &strategy, &device)?;
+        let trials = try_out(&source, &strategy, &device)?;
+        let kind = (Kind::of(&student), trials.first());
         let samples = source.samples.count();
         let looked_at = self.looked_at(&student, &source, &device)?;
         let parameters: u64 =
@@ -109,12 +111,17 @@ impl Recipe {
             );
             callbacks.push(Box::new(look));
         }
-        let method = self.method(student, (Box::new(strategy), process), site.negative, &device)?;
+        let others = self.others(kind, &strategy, &device)?;
+        let method =
+            self.method((student, others), (Box::new(strategy), process), site.negative, &device)?;
+        let identity = source.identity.clone();
         let feed = LoaderFeed::new(source, device)?;
         let checkpoints = match site.folder {
             Some(folder) => {
-                let recipe = checkpoint::Recipe(self.resolved()?);
-                Some(Checkpoints::new(folder.join("checkpoints"), self.checkpoint, recipe)?)
+                let (recipe, origins) =
+                    (checkpoint::Recipe(self.resolved()?), self.origins(identity)?);
+                let own = Checkpoints::new(folder.join("checkpoints"), self.checkpoint, recipe)?;
+                Some(own.made_from(origins))
             }
             None => None,
         };
@@ -183,9 +190,35 @@ impl Recipe {
         Ok(Trained::new(role, model.network, model.store, training)?)
     }
 
+    /// The networks beside the student that the method has, each of the student's kind.
+    ///
+    /// # Errors
+    /// One cannot be opened, or is of another kind.
+    fn others(
+        &self,
+        (student, trial): (Kind, Option<&Batch>),
+        strategy: &Flexible,
+        device: &Device,
+    ) -> Result<Option<Others>> {
+        let (Some(teacher), Some(critic), Some(batch)) =
+            (&self.models.teacher, &self.models.critic, trial)
+        else {
+            return Ok(None);
+        };
+        let draws = Draws::new(0, 0, 0, batch.samples);
+        let inputs = strategy.prepare(student.process(), batch, &draws)?.seen.inputs;
+        let teacher = Model::open(&engine::locate(&teacher.from)?, device)?;
+        student.check("teacher", &teacher, &inputs)?;
+        let model = self.model("critic", critic, device)?;
+        student.check("critic", &model, &inputs)?;
+        let teacher = Frozen::new(teacher.network, teacher.store)?;
+        let critic = self.trained("critic", model, critic)?;
+        Ok(Some(Others { teacher, critic }))
+    }
+
     fn method(
         &self,
-        student: Trained,
+        (student, others): (Trained, Option<Others>),
         (strategy, process): (Box<dyn Strategy>, Process),
         negative: Option<Context>,
         device: &Device,
@@ -198,14 +231,16 @@ impl Recipe {
                 Box::new(DiffusionForcing::new(student, strategy, process, *config)?)
             }
             MethodConfig::Dmd2(config) => {
-                let missing = |role: &str| Error::Recipe(format!("dmd2 lacks models.{role}"));
-                let teacher = self.models.teacher.as_ref().ok_or_else(|| missing("teacher"))?;
-                let teacher = Model::open(&engine::locate(&teacher.from)?, device)?;
-                let layout = Arc::new(OneDevice::default());
-                let teacher = Frozen::new(teacher.network, teacher.store, layout)?;
-                let critic = self.models.critic.as_ref().ok_or_else(|| missing("critic"))?;
-                let critic =
-                    self.trained("critic", self.model("critic", critic, device)?, critic)?;
+                if config.warp && matches!(process, Process::Vp { .. }) {
+                    return Err(Error::Recipe(
+                        "`method.warp` would do nothing: the student's process has timesteps of its \
+                         own, which no shift moves; remove it"
+                            .to_owned(),
+                    ));
+                }
+                let missing = "dmd2 lacks models.teacher or models.critic";
+                let Others { teacher, critic } =
+                    others.ok_or_else(|| Error::Recipe(missing.to_owned()))?;
                 let roles = Dmd2Roles { student, teacher, critic };
                 let negative = match &self.data.source {
                     SourceConfig::Shapes(shapes) => Some(shapes.no_caption(device)?),
@@ -237,11 +272,11 @@ impl Recipe {
         let DataConfig { batch, caption_dropout, partial, prefetch, .. } = self.data;
         let seed = self.run.seed;
         let options = loader::Options { batch, seed, partial, caption_dropout, prefetch };
-        let (samples, null): (Arc<dyn Samples>, _) = match &self.data.source {
+        let (samples, null, identity): (Arc<dyn Samples>, _, _) = match &self.data.source {
             SourceConfig::Shapes(config) => {
                 let rendered = config.rendered()?;
                 let null = rendered.null();
-                (Arc::new(rendered), null)
+                (Arc::new(rendered), null, config.identity()?)
             }
             SourceConfig::Store(StoreConfig { path }) => {
                 let dataset = Dataset::open(Path::new(path))?;
@@ -252,8 +287,8 @@ impl Recipe {
                 let keys = strategy.sources();
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
                 dataset.require(&keys, &format!("the strategy `{}`", strategy.name()))?;
-                let null = dataset.null_text()?;
-                (Arc::new(dataset), null)
+                let (null, identity) = (dataset.null_text()?, dataset.identity()?);
+                (Arc::new(dataset), null, identity)
             }
         };
         let (text, patch) = (student.text, student.geometry.patch);
@@ -268,12 +303,19 @@ impl Recipe {
         let all = samples.count();
         let held_out = Picked::of(&samples, learnt..all);
         let samples = Picked::of(&samples, 0..learnt);
-        Ok(Source { samples, held_out, null, options, text, patch })
+        Ok(Source { samples, held_out, identity, null, options, text, patch })
     }
 }
 
-/// Refuses data that the strategy cannot use: one sample of each kind is looked at.
-fn try_out(source: &Source, strategy: &dyn Strategy, device: &Device) -> Result<()> {
+/// The networks beside the student.
+struct Others {
+    teacher: Frozen,
+    critic: Trained,
+}
+
+/// Refuses data that the strategy cannot use: one sample of each kind is looked at, and returned.
+fn try_out(source: &Source, strategy: &dyn Strategy, device: &Device) -> Result<Vec<Batch>> {
+    let mut trials = Vec::new();
     for samples in [&source.samples, &source.held_out] {
         let kinds = Source { samples: Picked::kinds(samples), ..source.clone() };
         for batch in LoaderFeed::whole(kinds, device.clone())? {
@@ -281,9 +323,10 @@ fn try_out(source: &Source, strategy: &dyn Strategy, device: &Device) -> Result<
                 batch.field(strategy.name(), &name)?;
             }
             strategy.scene(&batch, &Draws::new(0, 0, 0, batch.samples))?;
+            trials.push(batch);
         }
     }
-    Ok(())
+    Ok(trials)
 }
 
 impl MethodConfig {

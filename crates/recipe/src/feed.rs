@@ -18,6 +18,8 @@ pub struct Source {
     pub samples: Arc<dyn Samples>,
     /// Samples that are only looked at.
     pub held_out: Arc<dyn Samples>,
+    /// The hash of what the samples are.
+    pub identity: String,
     /// What stands for a dropped caption, by key.
     pub null: BTreeMap<String, TensorData>,
     /// How batches are made.

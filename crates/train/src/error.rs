@@ -123,6 +123,19 @@ pub enum Error {
         /// The dotted names of the keys that differ.
         keys: Vec<String>,
     },
+    /// A checkpoint that was made from other data or weights.
+    #[error(
+        "{} was made from something else: {}; bring back what it was made from, or start in \
+         another folder",
+        path.display(),
+        differing.join(", ")
+    )]
+    OtherOrigins {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What differs, with both hashes.
+        differing: Vec<String>,
+    },
     /// A checkpoint and the run do not hold the same things.
     #[error("the checkpoint {fault} `{key}`{}", nearest(near))]
     State {

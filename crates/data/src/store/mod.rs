@@ -24,7 +24,7 @@ use burn::tensor::TensorData;
 use serde::{Deserialize, Serialize};
 
 pub use reader::Dataset;
-pub use writer::{Writer, hash_parts};
+pub use writer::{Writer, hash_files, hash_parts};
 
 /// Latents of the clip, `[C, f, h, w]`.
 pub const LATENTS: &str = "latents";

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use safetensors::{Dtype, SafeTensors};
 
 use super::index::{Entry, Header, Index, Kind, Shard, header_path, shard_folder, tensor_name};
-use super::writer::check_encoders;
+use super::writer::{check_encoders, hash_parts};
 use super::{Fingerprint, Origin, Sample, null};
 use crate::error::{Error, Result};
 
@@ -25,6 +25,10 @@ pub struct Dataset {
 #[derive(Debug)]
 struct Stored {
     origin: Origin,
+    /// The hash of its shard.
+    shard: String,
+    /// Where it is there.
+    place: usize,
     tensors: BTreeMap<String, (Kind, Bytes)>,
 }
 
@@ -101,6 +105,28 @@ impl Dataset {
         Ok(())
     }
 
+    /// The hash of what training sees of it: its encoders, every sample in order with the hash of the
+    /// shard that holds it, and what stands for a dropped caption. Where the folder is, and what was
+    /// once in it, does not matter.
+    ///
+    /// # Errors
+    /// A file of it cannot be read.
+    pub fn identity(&self) -> Result<String> {
+        let mut parts: Vec<String> =
+            self.encoders.0.iter().flat_map(|(role, text)| [role.clone(), text.clone()]).collect();
+        for Stored { origin, shard, place, .. } in &self.samples {
+            let Origin { id, source_hash, .. } = origin;
+            parts.extend([id.clone(), source_hash.clone(), shard.clone(), place.to_string()]);
+        }
+        let null = null::null_path(&self.root);
+        let null = match null.exists() {
+            true => std::fs::read(&null).map_err(|err| Error::file("read", &null, err))?,
+            false => Vec::new(),
+        };
+        let parts = parts.iter().map(String::as_bytes).chain([null.as_slice()]);
+        Ok(hash_parts(&parts.collect::<Vec<_>>()))
+    }
+
     /// What stands for a dropped caption, `[L, D]` by key; empty if the dataset was made without.
     ///
     /// # Errors
@@ -167,7 +193,7 @@ impl Stored {
     fn find(
         entry: &Entry,
         place: usize,
-        shard: &SafeTensors<'_>,
+        (shard, hash): (&SafeTensors<'_>, &str),
         file: &Bytes,
     ) -> Result<Stored, String> {
         let tensors = entry.tensors.iter().map(|(key, kind)| {
@@ -185,7 +211,7 @@ impl Stored {
             Ok((key.clone(), (found, file.slice_ref(view.data()))))
         });
         let tensors = tensors.collect::<Result<_, String>>()?;
-        Ok(Stored { origin: entry.origin.clone(), tensors })
+        Ok(Stored { origin: entry.origin.clone(), shard: hash.to_owned(), place, tensors })
     }
 }
 
@@ -209,7 +235,7 @@ fn find_samples(root: &Path, shard: &Shard, places: &[usize]) -> Result<BTreeMap
     })?;
     let found = places.iter().map(|place| {
         let entry = &shard.samples[*place];
-        let stored = Stored::find(entry, *place, &tensors, &file);
+        let stored = Stored::find(entry, *place, (&tensors, &shard.hash), &file);
         let stored = stored.map_err(|reason| Error::damaged(&path, reason))?;
         Ok((entry.origin.id.clone(), stored))
     });

@@ -157,6 +157,19 @@ pub fn hash_parts(parts: &[&[u8]]) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
+/// The hash of several files, each of which is read whole.
+///
+/// # Errors
+/// One of them cannot be read.
+pub fn hash_files(paths: &[PathBuf]) -> Result<String> {
+    let hashes = paths.iter().map(|path| {
+        let bytes = kernels::map_file(path).map_err(|err| Error::file("read", path, err))?;
+        Ok(blake3::hash(&bytes))
+    });
+    let hashes = hashes.collect::<Result<Vec<_>>>()?;
+    Ok(hash_parts(&hashes.iter().map(|hash| hash.as_bytes().as_slice()).collect::<Vec<_>>()))
+}
+
 /// Refuses a dataset of other encoders.
 pub(super) fn check_encoders(root: &Path, made: &Fingerprint, asked: &Fingerprint) -> Result<()> {
     match made.difference(asked) {

@@ -9,4 +9,6 @@ mod exporting;
 mod lora;
 mod masks;
 mod reading;
+mod resuming;
+mod roles;
 mod sampling;

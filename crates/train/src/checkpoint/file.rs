@@ -34,6 +34,10 @@ pub struct Manifest {
     /// What whoever uses the student must know: see `Method::metadata`.
     #[serde(default)]
     pub facts: BTreeMap<String, String>,
+    /// The hash of all that the run was made from, by what it is: its data and the weights that its
+    /// networks began with. Earlier versions recorded none.
+    #[serde(default)]
+    pub origins: BTreeMap<String, String>,
     /// The length of the state in bytes.
     pub bytes: u64,
     /// Its BLAKE3 hash.
@@ -42,7 +46,8 @@ pub struct Manifest {
 
 impl Manifest {
     pub(super) fn new(step: u64, recipe: Recipe, facts: BTreeMap<String, String>) -> Manifest {
-        Manifest { version: VERSION, step, recipe, facts, bytes: 0, hash: String::new() }
+        let (origins, hash) = (BTreeMap::new(), String::new());
+        Manifest { version: VERSION, step, recipe, facts, origins, bytes: 0, hash }
     }
 }
 
@@ -103,7 +108,10 @@ pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, State)> {
 }
 
 /// Reads what a checkpoint says about itself.
-pub(super) fn read_manifest(place: &Path) -> Result<Manifest> {
+///
+/// # Errors
+/// It is damaged or not there.
+pub fn read_manifest(place: &Path) -> Result<Manifest> {
     let damaged = |reason: String| Error::Damaged { path: place.to_owned(), reason };
     let text = std::fs::read_to_string(place.join(MANIFEST))
         .map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;

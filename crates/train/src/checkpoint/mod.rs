@@ -18,7 +18,7 @@ use data::aside::AsideFolder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use file::{Manifest, VERSION};
+pub use file::{Manifest, VERSION, read_manifest};
 pub use folder::{Found, Skipped, find, list, read};
 pub use recipe::{Recipe, differences};
 
@@ -49,6 +49,8 @@ pub struct Checkpoints {
     folder: PathBuf,
     config: CheckpointConfig,
     recipe: Recipe,
+    /// The hash of all that the run is made from, by what it is.
+    origins: BTreeMap<String, String>,
     writer: Writer,
     /// Steps that are written or being written.
     known: Vec<u64>,
@@ -72,7 +74,14 @@ impl Checkpoints {
         let lock = folder::lock(&folder)?;
         folder::sweep(&folder)?;
         let known = folder::list(&folder)?.into_iter().map(|(step, _)| step).collect();
-        Ok(Checkpoints { folder, config, recipe, writer: Writer::start(), known, _lock: lock })
+        let (writer, origins) = (Writer::start(), BTreeMap::new());
+        Ok(Checkpoints { folder, config, recipe, origins, writer, known, _lock: lock })
+    }
+
+    /// The same checkpoints of a run that is made from these: a hash for each, by what it is. They
+    /// are recorded, and a run goes on from a checkpoint of the same only.
+    pub fn made_from(self, origins: BTreeMap<String, String>) -> Checkpoints {
+        Checkpoints { origins, ..self }
     }
 
     /// Where they are.
@@ -84,7 +93,8 @@ impl Checkpoints {
     /// out of the way. Keys of the recipe below `free` may have changed since.
     ///
     /// # Errors
-    /// There are checkpoints but none can be used, or it was made with another recipe.
+    /// There are checkpoints but none can be used, or it was made with another recipe or from other
+    /// data or weights.
     pub fn resume(&mut self, free: &[&str], device: &Device) -> Result<Option<Found>> {
         if self.known.is_empty() {
             return Ok(None);
@@ -93,6 +103,10 @@ impl Checkpoints {
         let keys = self.recipe.differs(&found.manifest.recipe, free);
         if !keys.is_empty() {
             return Err(Error::OtherRecipe { path: found.path, keys });
+        }
+        let differing = differing_origins(&found.manifest.origins, &self.origins);
+        if !differing.is_empty() {
+            return Err(Error::OtherOrigins { path: found.path, differing });
         }
         folder::set_aside_after(&self.folder, found.manifest.step)?;
         self.known = folder::list(&self.folder)?.into_iter().map(|(step, _)| step).collect();
@@ -117,7 +131,8 @@ impl Checkpoints {
         facts: BTreeMap<String, String>,
     ) -> Result<()> {
         let place = folder::place(&self.folder, step);
-        let manifest = Manifest::new(step, self.recipe.clone(), facts);
+        let origins = self.origins.clone();
+        let manifest = Manifest { origins, ..Manifest::new(step, self.recipe.clone(), facts) };
         self.writer.begin(place, manifest, state)?;
         self.known.push(step);
         Ok(())
@@ -145,6 +160,20 @@ impl Checkpoints {
         }
         Ok((step, path))
     }
+}
+
+/// What a checkpoint was made from and is no longer the same, in words. What one side does not know
+/// is not compared: earlier versions recorded nothing.
+fn differing_origins(
+    then: &BTreeMap<String, String>,
+    now: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let short = |hash: &str| hash.chars().take(12).collect::<String>();
+    let both = then.iter().filter_map(|(what, then)| Some((what, then, now.get(what)?)));
+    let differing = both.filter(|(_, then, now)| then != now);
+    differing
+        .map(|(what, then, now)| format!("{what} (was {}, is {})", short(then), short(now)))
+        .collect()
 }
 
 impl CheckpointConfig {

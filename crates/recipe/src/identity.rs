@@ -1,0 +1,69 @@
+//! What a run is made from, as hashes: a checkpoint records them, and a run goes on from the same only.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use data::store::{hash_files, hash_parts};
+use engine::ModelFolder;
+use serde::Serialize;
+use train::STUDENT;
+
+use crate::error::{Error, Result};
+use crate::schema::{Recipe, ShapesConfig};
+
+impl Recipe {
+    /// The hash of the data and of the weights that each role begins with, by what they are. Weights
+    /// are read whole: two trainings of one model may differ in a single layer.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub(crate) fn origins(&self, dataset: String) -> Result<BTreeMap<String, String>> {
+        let mut origins = BTreeMap::from([("the dataset".to_owned(), dataset)]);
+        // Roles often come from one folder, which need not be read again for each.
+        let mut hashed: BTreeMap<String, String> = BTreeMap::new();
+        let mut of_folder = |from: &str| -> Result<String> {
+            if !hashed.contains_key(from) {
+                hashed.insert(from.to_owned(), weights_of(from)?);
+            }
+            Ok(hashed[from].clone())
+        };
+        let trained =
+            [(STUDENT, Some(&self.models.student)), ("critic", self.models.critic.as_ref())];
+        for (role, config) in trained {
+            let hash = match config.map(|config| (&config.new, &config.from)) {
+                Some((Some(new), _)) => hash_of(&(new, self.run.seed))?,
+                Some((None, Some(from))) => of_folder(from)?,
+                _ => continue,
+            };
+            origins.insert(format!("the weights of the {role}"), hash);
+        }
+        if let Some(teacher) = &self.models.teacher {
+            origins.insert("the weights of the teacher".to_owned(), of_folder(&teacher.from)?);
+        }
+        Ok(origins)
+    }
+}
+
+impl ShapesConfig {
+    /// The hash of all that decides what the clips are.
+    ///
+    /// # Errors
+    /// A number in it is not finite.
+    pub(crate) fn identity(&self) -> Result<String> {
+        hash_of(self)
+    }
+}
+
+/// The hash of a network's config and weights.
+fn weights_of(from: &str) -> Result<String> {
+    let folder = ModelFolder::open(&engine::locate(from)?)?;
+    let mut files: Vec<PathBuf> = vec![folder.component("transformer")?.join("config.json")];
+    files.extend(folder.weights("transformer")?);
+    Ok(hash_files(&files)?)
+}
+
+fn hash_of(value: &impl Serialize) -> Result<String> {
+    let text = serde_json::to_vec(value)
+        .map_err(|err| Error::Recipe(format!("the recipe cannot be written: {err}")))?;
+    Ok(hash_parts(&[&text]))
+}
