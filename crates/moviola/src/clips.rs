@@ -25,6 +25,10 @@ pub(crate) struct Clips {
     /// How much a clip may be enlarged before it is skipped instead; 1 is not at all
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     enlarge: f64,
+    /// How many times smaller references are encoded than their clips, in height and width; a model
+    /// that looks at small references has fewer tokens to look at
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    reference_scale: usize,
 }
 
 impl Clips {
@@ -46,7 +50,11 @@ impl Clips {
             }
         };
         let rules = sizes.map_or_else(Rules::default, |sizes| sizes.rules);
-        Ok(Buckets::new(list, Rules { most_enlarged: self.enlarge, ..rules })?)
+        let buckets = Buckets::new(list, Rules { most_enlarged: self.enlarge, ..rules })?;
+        match self.reference_scale {
+            1 => Ok(buckets),
+            scale => Ok(buckets.with_reference_scale(scale)?),
+        }
     }
 
     /// Looks at every clip.
@@ -59,6 +67,14 @@ impl Clips {
             return Err(Error::Request(format!(
                 "there are no clips in {}; give a folder with videos or pictures, or a table that \
                  lists some",
+                self.data.display()
+            )));
+        }
+        if self.reference_scale != 1 && entries.iter().all(|entry| entry.reference.is_none()) {
+            return Err(Error::Request(format!(
+                "--reference-scale is {}, but no clip of {} has a reference; give a table with the \
+                 column `reference`, or leave the scale out",
+                self.reference_scale,
                 self.data.display()
             )));
         }

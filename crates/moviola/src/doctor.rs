@@ -57,5 +57,8 @@ fn describe(report: &Report) -> String {
     for (bucket, count) in report.buckets() {
         let _ = writeln!(text, "  {:<16} {count}", bucket.to_string());
     }
+    for (bucket, count) in report.reference_buckets() {
+        let _ = writeln!(text, "  {:<16} {count} (references)", bucket.to_string());
+    }
     text
 }

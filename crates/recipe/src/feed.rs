@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use data::loader::{self, Loader, Part, Partial, Samples};
-use data::store::{AUDIO_LATENTS, LATENTS, MASK, REF_LATENTS, Sample, TEXT};
+use data::store::{AUDIO_LATENTS, LATENTS, MASK, Origin, REF_LATENTS, Sample, TEXT};
 use nn::Context;
 use train::{Batch, Cursor, Error, Feed, Field, VideoLatents};
 
@@ -112,12 +112,14 @@ impl LoaderFeed {
 
     fn convert(&self, batch: &loader::Batch) -> data::Result<Batch> {
         let rates: Vec<f64> = batch.origins.iter().map(|origin| origin.fps).collect();
+        // A reference that is slower than its clip has fewer frames in the same time.
+        let own_rates: Vec<f64> = batch.origins.iter().map(Origin::reference_fps).collect();
         let mut fields = BTreeMap::new();
         for key in batch.data().keys().filter(|key| !key.ends_with(".mask")) {
             let field = match key.as_str() {
                 LATENTS | REF_LATENTS => Field::Video(VideoLatents {
                     values: batch.tensor(key, &self.device)?,
-                    rates: rates.clone(),
+                    rates: if key == REF_LATENTS { own_rates.clone() } else { rates.clone() },
                 }),
                 AUDIO_LATENTS => {
                     let latents: Tensor<3> = batch.tensor(key, &self.device)?;

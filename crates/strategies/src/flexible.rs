@@ -3,15 +3,13 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use diffusion::{
-    NoiseLevels, Part, Reference, Region, Scene, TimestepSampler, Track, Tracks, align_reference,
-};
+use diffusion::{NoiseLevels, Part, Reference, Region, Scene, TimestepSampler, Track, Tracks};
 use nn::Prediction;
 use train::{Batch, Draws, Error, Losses, ModelInputs, Result, Strategy};
 
 use crate::config::{ConditionKind, FlexibleConfig, ModalityConfig, StrategyConfig};
 use crate::geometry::Geometry;
-use crate::reference::Factors;
+use crate::reference::{Factors, aligned};
 
 /// Text-to-video, video-to-video or anything given anything.
 pub struct Flexible {
@@ -63,8 +61,8 @@ impl Flexible {
             let own = batch.video(self.name, &source)?;
             let (tokens, positions, _) = self.geometry.video(&source, own)?;
             let factors = self.agreed(&source, &latents.values, &own.values, index)?;
-            let positions =
-                align_reference(positions, &track.positions, factors.space, factors.time);
+            let time = self.geometry.coordinates.time;
+            let positions = aligned(time, positions, &track.positions, factors);
             track.refer(Reference { tokens, positions });
         }
         Ok(track)

@@ -1,6 +1,7 @@
 //! How much smaller a reference is than what it is a reference for.
 
 use burn::tensor::Tensor;
+use diffusion::{Time, align_reference};
 use train::{Error, Result};
 
 /// Whole factors between target and reference.
@@ -47,4 +48,23 @@ impl Factors {
         };
         Ok(Factors { space: high, time })
     }
+}
+
+/// Moves the places of a reference, `[B, axes, R, 2]`, onto its target's.
+///
+/// Where time is counted in seconds, a slower reference has its own; where it is counted in latent
+/// frames, one of the reference's stands for several of the target's.
+pub(crate) fn aligned(
+    time: Time,
+    positions: Tensor<4>,
+    target: &Tensor<4>,
+    factors: Factors,
+) -> Tensor<4> {
+    if time != Time::Frames || factors.time == 1 {
+        return align_reference(positions, target, factors.space, factors.time);
+    }
+    let [batch, axes, tokens, ends] = positions.dims();
+    let frames = positions.clone().narrow(1, 0, 1) * factors.time as f64;
+    let plane = positions.slice([0..batch, 1..axes, 0..tokens, 0..ends]);
+    align_reference(Tensor::cat(vec![frames, plane], 1), target, factors.space, 1)
 }

@@ -34,7 +34,12 @@ impl Default for Rules {
 pub struct Buckets {
     list: Vec<Bucket>,
     rules: Rules,
+    /// How much smaller references are than what is made from them.
+    reference_scale: usize,
 }
+
+/// How far two frame rates may be apart and still be called the same: 23.976 is 24.
+const SAME_RATE: f64 = 0.01;
 
 impl FromStr for Bucket {
     type Err = Error;
@@ -80,7 +85,74 @@ impl Buckets {
                 return wrong(bucket.to_string(), reason);
             }
         }
-        Ok(Buckets { list, rules })
+        Ok(Buckets { list, rules, reference_scale: 1 })
+    }
+
+    /// The same buckets with references that are encoded `scale` times smaller, in height and width
+    /// alike.
+    ///
+    /// # Errors
+    /// The scale is 0, or the model cannot encode a bucket that much smaller.
+    pub fn with_reference_scale(self, scale: usize) -> Result<Buckets> {
+        let step = self.rules.size_step.saturating_mul(scale);
+        let divides = |side: usize| side.checked_rem(step) == Some(0);
+        let odd = self.list.iter().find(|own| !(divides(own.height) && divides(own.width)));
+        if let Some(bucket) = odd {
+            let reason = format!(
+                "its references cannot be {scale} times smaller: their sides are multiples of {} \
+                 too, so its own are multiples of {step}",
+                self.rules.size_step
+            );
+            return Err(Error::Bucket { bucket: bucket.to_string(), reason });
+        }
+        Ok(Buckets { reference_scale: scale, ..self })
+    }
+
+    /// How much smaller references are.
+    pub fn reference_scale(&self) -> usize {
+        self.reference_scale
+    }
+
+    /// The bucket of the reference of a clip in `bucket`: smaller by the scale, and of as many frames
+    /// as last as long. A picture is a reference of one frame.
+    ///
+    /// # Errors
+    /// It is too short or too small, or its rate is not the clip's nor a whole fraction of it.
+    pub fn reference(
+        &self,
+        bucket: &Bucket,
+        clip: &Probe,
+        reference: &Probe,
+    ) -> Result<Bucket, Reason> {
+        let (height, width) =
+            (bucket.height / self.reference_scale, bucket.width / self.reference_scale);
+        let frames = match reference.frames == 1 || bucket.frames == 1 {
+            true => 1,
+            false => self.reference_frames(bucket.frames, [clip.fps, reference.fps])?,
+        };
+        let own = Bucket { frames, height, width };
+        if reference.frames < frames {
+            return Err(Reason::TooShort { frames: reference.frames, least: frames });
+        }
+        if enlarged(&own, reference) > self.rules.most_enlarged {
+            let Probe { height, width, .. } = *reference;
+            return Err(Reason::TooSmall { height, width, least: own });
+        }
+        Ok(own)
+    }
+
+    /// How many frames of a reference last as long as `frames` of its clip.
+    fn reference_frames(&self, frames: usize, [clip, own]: [f64; 2]) -> Result<usize, Reason> {
+        let slower = (clip / own).round();
+        let steps = frames - 1;
+        let fits = slower >= 1.0
+            && (clip / own - slower).abs() <= SAME_RATE * slower
+            && steps.is_multiple_of(slower as usize)
+            && (steps / slower as usize).is_multiple_of(self.rules.frame_step.max(1));
+        match fits {
+            true => Ok(1 + steps / slower as usize),
+            false => Err(Reason::OtherSpeed { reference: own, clip, frames }),
+        }
     }
 
     /// All of them.
@@ -181,6 +253,36 @@ mod tests {
         let least = "416x240x33".parse().unwrap();
         let small = buckets.pick(&probe(400, 300, 90));
         assert_eq!(small, Err(Reason::TooSmall { height: 300, width: 400, least }));
+    }
+
+    #[test]
+    fn a_reference_is_smaller_and_lasts_as_long() {
+        let own = buckets(&["832x480x81"]).with_reference_scale(4);
+        assert!(own.unwrap_err().to_string().contains("multiples of 64"), "480 is 7.5 x 64");
+        let own = buckets(&["832x480x81"]).with_reference_scale(2).unwrap();
+        let bucket = own.list()[0];
+        let at = |width, height, frames, fps| Probe { frames, height, width, fps };
+        let clip = at(1920, 1080, 100, 24.0);
+        let found = |reference: Probe| own.reference(&bucket, &clip, &reference);
+        let text = |reference| found(reference).unwrap().to_string();
+        assert_eq!(text(at(1920, 1080, 100, 24.0)), "416x240x81");
+        assert_eq!(text(at(1920, 1080, 100, 23.976)), "416x240x81");
+        assert_eq!(text(at(1920, 1080, 41, 12.0)), "416x240x41");
+        assert_eq!(text(at(1920, 1080, 100, 6.0)), "416x240x21");
+        assert_eq!(text(at(500, 500, 1, 1.0)), "416x240x1");
+        let slow = at(1920, 1080, 40, 12.0);
+        assert_eq!(found(slow), Err(Reason::TooShort { frames: 40, least: 41 }));
+        // A third of the rate would need 1 + 80 / 3 frames; twice the rate is none of ours.
+        for fps in [8.0, 48.0, 20.0] {
+            let refused = Reason::OtherSpeed { reference: fps, clip: 24.0, frames: 81 };
+            assert_eq!(found(at(1920, 1080, 200, fps)), Err(refused));
+        }
+        let small = found(at(400, 300, 100, 24.0));
+        assert!(
+            matches!(small, Err(Reason::TooSmall { height: 300, width: 400, .. })),
+            "{small:?}"
+        );
+        assert!(buckets(&["832x480x81"]).with_reference_scale(0).is_err());
     }
 
     #[test]

@@ -70,6 +70,15 @@ pub enum Reason {
     },
     /// A mask that leaves nothing to be generated.
     NothingGenerated,
+    /// A reference whose frames cannot be laid beside those of its clip.
+    OtherSpeed {
+        /// Frames per second of the reference.
+        reference: f64,
+        /// Frames per second of the clip.
+        clip: f64,
+        /// Frames of the clip that are used.
+        frames: usize,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -104,6 +113,11 @@ impl fmt::Display for Reason {
                 f,
                 "it has {mask} frames per second, but its clip has {clip}; give it the clip's rate"
             ),
+            Reason::OtherSpeed { reference, clip, frames } => write!(
+                f,
+                "it has {reference} frames per second, but its clip has {clip}; give it the clip's \
+                 rate, or a whole fraction of it that makes a legal clip of the {frames} frames"
+            ),
             Reason::NothingGenerated => write!(
                 f,
                 "nothing is white in the part that is kept, so nothing would be generated; white \
@@ -132,9 +146,20 @@ pub struct Planned {
     /// What it shows.
     pub caption: String,
     /// The clip it is to be made from.
-    pub reference: Option<PathBuf>,
+    pub reference: Option<Reference>,
     /// What of it is to be generated.
     pub mask: Option<Mask>,
+    /// The size it is brought to.
+    pub bucket: Bucket,
+    /// Frames per second.
+    pub fps: f64,
+}
+
+/// The reference of a clip that is to be encoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    /// Where it is.
+    pub path: PathBuf,
     /// The size it is brought to.
     pub bucket: Bucket,
     /// Frames per second.
@@ -151,6 +176,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// How many references each bucket gets.
+    pub fn reference_buckets(&self) -> BTreeMap<Bucket, usize> {
+        let mut counts = BTreeMap::new();
+        let references = self.planned.iter().filter_map(|it| it.reference.as_ref());
+        references.for_each(|it| *counts.entry(it.bucket).or_default() += 1);
+        counts
+    }
+
     /// How many clips each bucket gets.
     pub fn buckets(&self) -> BTreeMap<Bucket, usize> {
         let mut counts = BTreeMap::new();
@@ -181,14 +214,13 @@ fn examine(entry: &Entry, media: &dyn Media, buckets: &Buckets) -> Result<Planne
         return Err(Reason::EmptyCaption);
     }
     let bucket = buckets.pick(&probe)?;
-    if let Some(path) = &entry.reference {
-        let of_reference = |reason| Reason::Reference(path.clone(), Box::new(reason));
-        let found = self::probe(media, path).map_err(of_reference)?;
-        if found.frames < bucket.frames {
-            let (frames, least) = (found.frames, bucket.frames);
-            return Err(of_reference(Reason::TooShort { frames, least }));
-        }
-    }
+    let reference = entry.reference.as_deref().map(|path| {
+        let found = self::probe(media, path).and_then(|found| {
+            let bucket = buckets.reference(&bucket, &probe, &found)?;
+            Ok(Reference { path: path.to_owned(), bucket, fps: found.fps })
+        });
+        found.map_err(|reason| Reason::Reference(path.to_owned(), Box::new(reason)))
+    });
     let mask = entry.mask.as_deref().map(|path| {
         let found =
             self::probe(media, path).and_then(|found| mask::examine(&found, &probe, &bucket));
@@ -199,7 +231,7 @@ fn examine(entry: &Entry, media: &dyn Media, buckets: &Buckets) -> Result<Planne
         id: entry.id.clone(),
         path: entry.path.clone(),
         caption: caption.trim().to_owned(),
-        reference: entry.reference.clone(),
+        reference: reference.transpose()?,
         mask: mask.transpose()?,
         bucket,
         fps: probe.fps,

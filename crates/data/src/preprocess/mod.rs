@@ -19,7 +19,7 @@ use std::path::Path;
 use burn::tensor::TensorData;
 
 pub use buckets::{Buckets, Rules};
-pub use doctor::{Planned, Reason, Report, Skipped, doctor};
+pub use doctor::{Planned, Reason, Reference, Report, Skipped, doctor};
 pub use files::{Decoded, MediaFiles};
 pub use manifest::{Entry, find_sources};
 pub use mask::{Mask, MaskKind};

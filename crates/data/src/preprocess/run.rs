@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::TensorData;
 
-use super::doctor::{Planned, Reason, Skipped, hash};
+use super::doctor::{Planned, Reason, Reference, Skipped, hash};
 use super::frames::read_clip;
 use super::mask::Mask;
 use super::{Cause, Encode, Media};
 use crate::error::{Error, Result};
-use crate::store::{LATENTS, MASK, Origin, REF_LATENTS, Sample, Writer, hash_parts};
+use crate::store::{
+    Bucket, LATENTS, MASK, Origin, REF_LATENTS, RefOrigin, Sample, Writer, hash_parts,
+};
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,9 +98,14 @@ pub fn preprocess(
 fn source_hash(clip: &Planned) -> Option<String> {
     let own = hash(&clip.path)?;
     let reference = match &clip.reference {
-        Some(path) => hash(path)?.as_bytes().to_vec(),
+        Some(reference) => hash(&reference.path)?.as_bytes().to_vec(),
         None => Vec::new(),
     };
+    let other = clip.reference.as_ref().filter(|own| {
+        [own.bucket.to_string(), own.fps.to_string()]
+            != [clip.bucket.to_string(), clip.fps.to_string()]
+    });
+    let other = other.map(|own| format!("reference {} at {}", own.bucket, own.fps));
     let mask = match &clip.mask {
         Some(Mask { path, .. }) => Some(hash(path)?),
         None => None,
@@ -114,6 +121,8 @@ fn source_hash(clip: &Planned) -> Option<String> {
     ];
     // Only where there is one: samples of datasets that were made without masks keep their hash.
     parts.extend(mask.as_ref().map(|mask| mask.as_bytes().as_slice()));
+    // The same for references that are as large and as fast as their clips.
+    parts.extend(other.as_ref().map(|other| other.as_bytes()));
     Some(hash_parts(&parts))
 }
 
@@ -125,8 +134,8 @@ fn sample(
     encode: &mut dyn Encode,
 ) -> Result<Result<Sample, Reason>> {
     let failed = |cause: Cause| Error::Encode { id: clip.id.clone(), cause };
-    let read = |path: &Path| read_clip(media, path, &clip.bucket);
-    let frames = match read(&clip.path) {
+    let read = |path: &Path, bucket: &Bucket| read_clip(media, path, bucket);
+    let frames = match read(&clip.path, &clip.bucket) {
         Ok(frames) => frames,
         Err(cause) => return Ok(Err(Reason::Unreadable(cause.to_string()))),
     };
@@ -143,8 +152,8 @@ fn sample(
         tensors.insert(MASK.to_owned(), mask);
     }
     tensors.insert(LATENTS.to_owned(), latents);
-    if let Some(path) = &clip.reference {
-        match read(path) {
+    if let Some(Reference { path, bucket, .. }) = &clip.reference {
+        match read(path, bucket) {
             Ok(frames) => {
                 tensors.insert(REF_LATENTS.to_owned(), encode.clip(&frames).map_err(failed)?);
             }
@@ -154,8 +163,10 @@ fn sample(
             }
         }
     }
-    let Planned { id, caption, bucket, fps, .. } = clip.clone();
-    Ok(Ok(Sample { origin: Origin { id, source_hash, caption, fps, bucket }, tensors }))
+    let Planned { id, caption, bucket, fps, reference, .. } = clip.clone();
+    let reference = reference.map(|Reference { bucket, fps, .. }| RefOrigin { bucket, fps });
+    let origin = Origin { id, source_hash, caption, fps, bucket, reference };
+    Ok(Ok(Sample { origin, tensors }))
 }
 
 /// A mask `[f, h, w]` in the type of its latents `[C, f, h, w]`.

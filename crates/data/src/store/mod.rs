@@ -88,6 +88,25 @@ pub struct Origin {
     pub fps: f64,
     /// The size of the clip that was encoded.
     pub bucket: Bucket,
+    /// What its reference is, if it has one; earlier versions did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<RefOrigin>,
+}
+
+impl Origin {
+    /// Frames per second of the reference: those of the clip where nothing else was recorded.
+    pub fn reference_fps(&self) -> f64 {
+        self.reference.map_or(self.fps, |reference| reference.fps)
+    }
+}
+
+/// Where the reference of a sample comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RefOrigin {
+    /// The size that was encoded.
+    pub bucket: Bucket,
+    /// Frames per second; of a picture, 1.
+    pub fps: f64,
 }
 
 /// A sample: where it comes from, and its tensors by key.

@@ -100,6 +100,7 @@ impl Rendered {
             caption: scenes[index % scenes.len()].to_string(),
             fps: options.fps,
             bucket: Bucket { frames: options.frames, height: options.height, width: options.width },
+            reference: None,
         }
     }
 }

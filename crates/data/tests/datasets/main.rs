@@ -31,6 +31,7 @@ fn sample(id: &str, shape: [usize; 4], length: usize) -> Sample {
         caption: format!("caption of {id}"),
         fps: 16.0,
         bucket: Bucket { frames: f, height: h * 8, width: w * 8 },
+        reference: None,
     };
     let tensors = [(LATENTS, latents), (TEXT, text)].map(|(key, tensor)| (key.to_owned(), tensor));
     Sample { origin, tensors: BTreeMap::from(tensors) }

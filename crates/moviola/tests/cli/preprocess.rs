@@ -139,8 +139,9 @@ fn videos_and_references_become_samples() {
     let place = Workplace::new();
     place.video("a.mp4", [48, 32], 7, "");
     place.video("b.mp4", [32, 32], 6, "");
+    place.video("r.mp4", [64, 48], 5, "");
     place.picture("c.png", [40, 32], 1, "");
-    let table = "path,caption,reference\na.mp4,a red fox,b.mp4\nb.mp4,an owl,\nc.png,a picture,\n";
+    let table = "path,caption,reference\na.mp4,a red fox,r.mp4\nb.mp4,an owl,\nc.png,a picture,\n";
     fs::write(place.path("clips/list.csv"), table).unwrap();
     let buckets = ["--bucket", "48x32x5", "--bucket", "32x32x5", "--bucket", "32x32x1"];
     place.encoded("wan-tiny", "clips/list.csv", &buckets);
@@ -161,6 +162,49 @@ fn videos_and_references_become_samples() {
     let pixels = video.bytes()[..5 * 32 * 32 * 3].iter().map(|byte| f32::from(*byte) / 255.0);
     let clip = data::Clip::new([5, 32, 32], pixels.collect()).unwrap();
     assert_eq!(samples[1].tensors[LATENTS], encoder.clip(&clip).unwrap());
+}
+
+/// An encoder looks at references of their own size, and the doctor at them before.
+#[test]
+fn references_may_be_smaller_than_their_clips() {
+    let place = Workplace::new();
+    place.picture("a.png", [64, 32], 1, "");
+    place.picture("r.png", [64, 32], 2, "");
+    place.picture("tiny.png", [16, 16], 3, "");
+    let list = |reference: &str| {
+        let table = format!("path,caption,reference\na.png,a fox,{reference}\n");
+        fs::write(place.path("clips/list.csv"), table).unwrap();
+    };
+    list("r.png");
+    let sizes = ["--bucket", "64x32x1", "--reference-scale", "2"];
+    let (code, text) = doctor(&place.path("clips/list.csv"), &sizes);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("32x16x1          1 (references)"), "{text}");
+    place.encoded("wan-tiny", "clips/list.csv", &sizes);
+    let samples = place.samples();
+    let shape = |key: &str| samples[0].tensors[key].shape().to_vec();
+    assert_eq!((shape(LATENTS), shape(REF_LATENTS)), (vec![4, 1, 4, 8], vec![4, 1, 2, 4]));
+    let recorded = samples[0].origin.reference.unwrap();
+    assert_eq!((recorded.bucket.to_string().as_str(), recorded.fps), ("32x16x1", 1.0));
+    // Another scale is another sample.
+    let whole = place.encoded("wan-tiny", "clips/list.csv", &sizes[..2]);
+    assert!(whole.contains("1 samples (1 encoded now, 0 kept"), "{whole}");
+    assert_eq!(place.samples()[0].tensors[REF_LATENTS].shape()[..], [4, 1, 4, 8]);
+
+    let refused = |scale: &str, bucket: &str| {
+        let sizes = ["--bucket", bucket, "--reference-scale", scale];
+        doctor(&place.path("clips/list.csv"), &sizes)
+    };
+    let (code, text) = refused("2", "48x32x1");
+    assert!(code == Some(2) && text.contains("multiples of 32"), "{text}");
+    let (code, text) = refused("0", "64x32x1");
+    assert!(code == Some(2) && text.contains("0 times smaller"), "{text}");
+    list("tiny.png");
+    let (code, text) = refused("2", "64x32x1");
+    assert!(code == Some(1) && text.contains("its reference"), "{text}");
+    list("");
+    let (code, text) = refused("2", "64x32x1");
+    assert!(code == Some(2) && text.contains("has a reference"), "{text}");
 }
 
 /// A picture that is white where `is_white(row, column)`.

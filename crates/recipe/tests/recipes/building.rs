@@ -54,7 +54,14 @@ pub(crate) fn dataset(
         }
         let bucket = Bucket { frames: 4 * f - 3, height: 8 * h, width: 8 * w };
         let (id, caption) = (format!("clip {index}"), "a caption".to_owned());
-        let origin = Origin { id, source_hash: index.to_string(), caption, fps: 16.0, bucket };
+        let origin = Origin {
+            id,
+            source_hash: index.to_string(),
+            caption,
+            fps: 16.0,
+            bucket,
+            reference: None,
+        };
         writer.push(Sample { origin, tensors }).unwrap();
     }
     writer.flush().unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::{Device, TensorData};
-use data::store::{Bucket, LATENTS, Origin, REF_LATENTS, Sample, TEXT, Writer};
+use data::store::{Bucket, LATENTS, Origin, REF_LATENTS, RefOrigin, Sample, TEXT, Writer};
 use diffusion::Draw;
 use recipe::{Dialect, Model, Student, Which};
 use testkit::numbers::{bits, values};
@@ -123,6 +123,9 @@ fn every_sample_of_a_batch_brings_its_own_rate() {
     let index = |first: &f32| (0..4).find(|at| clip(*at)[0] == *first).unwrap();
     let want: Vec<f64> = firsts.iter().map(index).map(rate).collect();
     assert_eq!(latents.rates, want);
+    // A reference plays at a rate of its own, if the dataset says so.
+    let halves: Vec<f64> = want.iter().map(|rate| rate / 2.0).collect();
+    assert_eq!(batch.video("", REF_LATENTS).unwrap().rates, halves);
 }
 
 fn rate(index: usize) -> f64 {
@@ -153,8 +156,10 @@ fn references(data: &Path, sizes: &[[usize; 2]]) {
         }
         let bucket = Bucket { frames: 5, height: 32, width: 64 };
         let (id, caption) = (format!("clip {index}"), "a caption".to_owned());
-        let origin =
-            Origin { id, source_hash: index.to_string(), caption, fps: rate(index), bucket };
+        let fps = rate(index);
+        let reference = Some(RefOrigin { bucket, fps: fps / 2.0 });
+        let source_hash = index.to_string();
+        let origin = Origin { id, source_hash, caption, fps, bucket, reference };
         writer.push(Sample { origin, tensors }).unwrap();
     }
     writer.flush().unwrap();

@@ -1,10 +1,11 @@
 //! Video-to-video: references stand before the target, clean, in places of their own.
 
 use serde_json::json;
+use strategies::{Flexible, Geometry, StrategyConfig};
 use testkit::numbers::values;
 use train::{Draws, Strategy};
 
-use crate::batches::{batch, prepare, seen_levels, strategy, video};
+use crate::batches::{batch, prepare, samplers, seen_levels, strategy, video};
 
 fn v2v() -> serde_json::Value {
     json!({ "name": "video_to_video" })
@@ -73,6 +74,22 @@ fn a_slower_reference_is_moved_in_time() {
     assert!(time(4).iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-6), "{:?}", time(4));
     assert_eq!(time(0), [0.0, moved(1.0 / 6.0)]);
     assert_eq!(own.metadata()["reference_temporal_scale_factor"], "4");
+}
+
+/// Where time is counted in latent frames, the last of a slower reference is the last of its target.
+#[test]
+fn a_slower_reference_of_a_family_that_counts_frames_ends_with_its_target() {
+    let mut slow = batch(1, [5, 2, 2]);
+    slow.fields.insert("ref_latents".to_owned(), video("x", 1, [3, 2, 2], 12.0));
+    let config: StrategyConfig = serde_json::from_value(v2v()).unwrap();
+    let own = Flexible::new(&config, Geometry::indices([1, 1, 1]), samplers()).unwrap();
+    let draws = Draws::new(0, 1, 0, 1);
+    let inputs = own.prepare(&diffusion::Process::Flow, &slow, &draws).unwrap();
+    let begins: Vec<f32> =
+        values(&inputs.seen.inputs.video.positions.clone().slice([0..1, 0..1, 0..32, 0..1]));
+    let frames: Vec<f32> = begins.iter().step_by(4).copied().collect();
+    assert_eq!(frames, [0.0, 2.0, 4.0, 0.0, 1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(own.metadata()["reference_temporal_scale_factor"], "2");
 }
 
 #[test]
