@@ -33,7 +33,7 @@ pub use duet::{DUET_SCHEDULER, duet_process};
 pub use encoder::{ClipSizes, EncoderSetup, FolderEncoder};
 pub use error::{Error, Result};
 pub use folder::ModelFolder;
-pub use hub::locate;
+pub use hub::{Hub, HubEvent, locate};
 pub use inspect::{Report, inspect};
 pub use pipeline::{Answer, Frames, Latents, Pipeline, Residency, Setup};
 pub use progress::{Progress, Silent};

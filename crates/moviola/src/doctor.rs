@@ -7,6 +7,7 @@ use data::preprocess::{Decoded, Media, MediaFiles, Report};
 use engine::{ClipSizes, Result};
 
 use crate::clips::Clips;
+use crate::hub;
 
 /// Tell which clips of a dataset would be skipped, and why.
 #[derive(clap::Args, Clone, Debug)]
@@ -37,7 +38,7 @@ const SKIPPED: u8 = 1;
 /// The arguments are wrong; clips that are wrong are what it finds.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let sizes = match &arguments.model {
-        Some(model) => Some(ClipSizes::of(&engine::locate(model)?)?),
+        Some(model) => Some(ClipSizes::of(&engine::locate(model, &hub::from_environment())?)?),
         None => None,
     };
     let buckets = arguments.clips.buckets(sizes)?;

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use recipe::{Dialect, Student, Which};
 
 use crate::failure::Outcome;
+use crate::hub;
 
 /// Turn a run's checkpoint into a diffusers folder, a LoRA or one file.
 #[derive(clap::Args, Clone, Debug)]
@@ -55,7 +56,7 @@ enum DialectName {
 /// There is no such checkpoint, it does not hold what was asked for, or something is in the way.
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let which = if arguments.ema { Which::Average } else { Which::Live };
-    let student = Student::open(&arguments.run, which, &Device::flex())?;
+    let student = Student::open(&arguments.run, which, &Device::flex(), &hub::from_environment())?;
     let own = if student.lora().is_some() { KindName::Lora } else { KindName::Folder };
     let path = &arguments.output;
     match arguments.kind.unwrap_or(own) {

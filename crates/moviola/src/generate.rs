@@ -15,7 +15,7 @@ use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::failure::Outcome;
 use crate::output::{self, Output};
-use crate::{device, signals, threads};
+use crate::{device, hub, signals, threads};
 
 /// Make clips and pictures from captions and pictures.
 #[derive(clap::Args, Clone, Debug)]
@@ -165,7 +165,7 @@ fn make(arguments: &Arguments, clock: &Clock) -> Result<()> {
         Dtype::Bf16 => Precision::Bf16,
     };
     let residency = if arguments.offload { Residency::OneAtATime } else { Residency::Kept };
-    let model = engine::locate(&arguments.model)?;
+    let model = engine::locate(&arguments.model, &hub::from_environment())?;
     let (loras, second_loras) = (arguments.lora.clone(), arguments.second_lora.clone());
     let setup = Setup { precision, residency, device, loras, second_loras };
     let mut pipeline = Pipeline::open(&model, &setup)?;

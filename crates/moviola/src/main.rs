@@ -9,6 +9,7 @@ mod exam;
 mod export;
 mod failure;
 mod generate;
+mod hub;
 mod output;
 mod preprocess;
 mod quickstart;

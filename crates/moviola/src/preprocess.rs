@@ -14,7 +14,7 @@ use engine::{EncoderSetup, Error, FolderEncoder, Result};
 use crate::clips::Clips;
 use crate::failure::Outcome;
 use crate::signals::INTERRUPTED;
-use crate::{bars, device, signals, threads};
+use crate::{bars, device, hub, signals, threads};
 
 /// Encode clips and captions for training.
 #[derive(clap::Args, Clone, Debug)]
@@ -71,7 +71,7 @@ fn work(arguments: &Arguments) -> Result<ExitCode> {
         Dtype::F32 => FloatDType::F32,
         Dtype::Bf16 => FloatDType::BF16,
     };
-    let model = engine::locate(&arguments.model)?;
+    let model = engine::locate(&arguments.model, &hub::from_environment())?;
     let mut encoder = FolderEncoder::open(&model, &EncoderSetup { device, dtype })?;
     let buckets = arguments.clips.buckets(Some(encoder.sizes()))?;
     check_output(&arguments.output, &encoder, dtype)?;

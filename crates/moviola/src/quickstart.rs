@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::exam::{self, Sampling};
 use crate::failure::{Failure, Outcome};
 use crate::session::{self, Learnt};
-use crate::{output, report, signals, threads};
+use crate::{hub, output, report, signals, threads};
 
 /// How the clips are made.
 const SAMPLING: Sampling = Sampling { steps: Some(16), timesteps: None, guidance: Some(2.0) };
@@ -69,7 +69,7 @@ fn show(
         })?;
     }
     let which = if recipe.callbacks.ema.is_some() { Which::Average } else { Which::Live };
-    Student::open(folder, which, &device)?.write_folder(&model)?;
+    Student::open(folder, which, &device, &hub::from_environment())?.write_folder(&model)?;
     let mut bars = Bars::new(clock, stop);
     let answers =
         exam::sit(&Model::open(&model, &device)?, (Task::Text, shapes), &SAMPLING, &mut bars)?;

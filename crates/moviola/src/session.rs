@@ -11,6 +11,7 @@ use recipe::{FREE, Facts, Recipe, Recorder, Run, Site};
 use train::{Callback, Resumed};
 
 use crate::failure::{Failure, Outcome};
+use crate::hub;
 use crate::watch::Watch;
 
 /// A training that is over.
@@ -35,7 +36,8 @@ pub(crate) fn learn(
     again: &str,
 ) -> Outcome<Learnt> {
     let begun = Instant::now();
-    let negative = recipe.negative(device)?;
+    let hub = &hub::from_environment();
+    let negative = recipe.negative(device, hub)?;
     if negative.is_some() {
         let [most, now] = ["VmHWM:", "VmRSS:"].map(memory);
         eprintln!(
@@ -54,7 +56,8 @@ pub(crate) fn learn(
     let watch = Watch::new(recipe.run.steps);
     let goal = watch.goal();
     let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(watch), Box::new(journal.clone())];
-    let site = Site { folder: Some(folder), device: device.clone(), negative, callbacks, record };
+    let site =
+        Site { folder: Some(folder), device: device.clone(), hub, negative, callbacks, record };
     let Run { trainer, facts, .. } = recipe.build(site)?;
     let flops_per_second = kernels::measure_fma_peak(rayon::current_num_threads());
     let peak = Peak { flops_per_token: facts.flops_per_token, flops_per_second };

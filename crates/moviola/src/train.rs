@@ -6,7 +6,7 @@ use journal::Page;
 use recipe::Recipe;
 
 use crate::failure::Outcome;
-use crate::{device, report, session, signals, threads};
+use crate::{device, hub, report, session, signals, threads};
 
 /// Run a recipe, or go on with a run that was stopped.
 #[derive(clap::Args, Clone, Debug)]
@@ -70,7 +70,7 @@ fn dry_run(recipe: &Recipe, device: &burn::tensor::Device) -> Outcome {
     crate::say(format_args!("{}\n", recipe.to_yaml()?))?;
     let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     crate::say(format_args!("# memory in GiB: weights, gradients, optimizer, activations\n"))?;
-    for role in recipe.memory(device)? {
+    for role in recipe.memory(device, &hub::from_environment())? {
         let parts = [role.weights, role.gradients, role.optimizer, role.activations];
         let total = gibibytes(parts.iter().sum());
         let [weights, gradients, optimizer, activations] = parts.map(gibibytes);

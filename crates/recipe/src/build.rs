@@ -8,7 +8,7 @@ use data::loader::{self, Samples};
 use data::store::Dataset;
 use data::world::{Colour, Rendered, Scene, World};
 use diffusion::{Process, TimestepSampler, Tracks};
-use engine::PromptSetup;
+use engine::{Hub, PromptSetup};
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
 use nn::{Context, OneDevice, Recompute};
 use strategies::Flexible;
@@ -64,6 +64,8 @@ pub struct Site<'a> {
     pub folder: Option<&'a Path>,
     /// Where to compute.
     pub device: Device,
+    /// Where models that the recipe calls by hub id come from.
+    pub hub: &'a Hub,
     /// The negative prompt `[1, L, D]`, as [`Recipe::negative`] encodes it.
     pub negative: Option<Context>,
     /// Who looks on beside the recipe's own callbacks.
@@ -80,7 +82,7 @@ impl Recipe {
     pub fn build(&self, site: Site<'_>) -> Result<Run> {
         self.run.check()?;
         let device = site.device;
-        let student = self.model(STUDENT, &self.models.student, &device)?;
+        let student = self.model(STUDENT, &self.models.student, &device, site.hub)?;
         let (family, geometry, process) =
             (student.family, student.geometry, student.process.clone());
         let source = self.source(&student)?;
@@ -111,10 +113,8 @@ impl Recipe {
             );
             callbacks.push(Box::new(look));
         }
-        let others = self.others(kind, &strategy, &device)?;
-        let method =
-            self.method((student, others), (Box::new(strategy), process), site.negative, &device)?;
-        let identity = source.identity.clone();
+        let strategy = (Box::new(strategy) as Box<dyn Strategy>, process);
+        let method = self.method(student, strategy, site.negative, &device, site.hub)?;
         let feed = LoaderFeed::new(source, device)?;
         let checkpoints = match site.folder {
             Some(folder) => {
@@ -137,7 +137,7 @@ impl Recipe {
     ///
     /// # Errors
     /// The folder has no such encoder, or it cannot be used.
-    pub fn negative(&self, device: &Device) -> Result<Option<Context>> {
+    pub fn negative(&self, device: &Device, hub: &Hub) -> Result<Option<Context>> {
         let needed = match &self.method {
             MethodConfig::Dmd2(config) => config.needs_negative_prompt(),
             MethodConfig::Finetune(_) | MethodConfig::DiffusionForcing(_) => false,
@@ -155,16 +155,22 @@ impl Recipe {
             device: device.clone(),
             dtype: FloatDType::F32,
         };
-        let folder = engine::locate(from)?;
+        let folder = engine::locate(from, hub)?;
         let embedding = engine::encode_negative_prompt(&folder, &prompt.text, &setup)?;
         Ok(Some(embedding.context()))
     }
 
     /// The network of a role, new or from a folder.
-    fn model(&self, role: &str, config: &TrainedConfig, device: &Device) -> Result<Model> {
+    fn model(
+        &self,
+        role: &str,
+        config: &TrainedConfig,
+        device: &Device,
+        hub: &Hub,
+    ) -> Result<Model> {
         match (&config.new, &config.from) {
             (Some(new), _) => Model::new(new, self.run.seed, device),
-            (None, Some(from)) => Model::open(&engine::locate(from)?, device),
+            (None, Some(from)) => Model::open(&engine::locate(from, hub)?, device),
             (None, None) => Err(Error::Recipe(format!("models.{role} comes from nowhere"))),
         }
     }
@@ -222,6 +228,7 @@ impl Recipe {
         (strategy, process): (Box<dyn Strategy>, Process),
         negative: Option<Context>,
         device: &Device,
+        hub: &Hub,
     ) -> Result<Box<dyn Method>> {
         Ok(match &self.method {
             MethodConfig::Finetune(config) => {
@@ -231,16 +238,13 @@ impl Recipe {
                 Box::new(DiffusionForcing::new(student, strategy, process, *config)?)
             }
             MethodConfig::Dmd2(config) => {
-                if config.warp && matches!(process, Process::Vp { .. }) {
-                    return Err(Error::Recipe(
-                        "`method.warp` would do nothing: the student's process has timesteps of its \
-                         own, which no shift moves; remove it"
-                            .to_owned(),
-                    ));
-                }
-                let missing = "dmd2 lacks models.teacher or models.critic";
-                let Others { teacher, critic } =
-                    others.ok_or_else(|| Error::Recipe(missing.to_owned()))?;
+                let missing = |role: &str| Error::Recipe(format!("dmd2 lacks models.{role}"));
+                let teacher = self.models.teacher.as_ref().ok_or_else(|| missing("teacher"))?;
+                let teacher = Model::open(&engine::locate(&teacher.from, hub)?, device)?;
+                let teacher = Frozen::new(teacher.network, teacher.store)?;
+                let critic = self.models.critic.as_ref().ok_or_else(|| missing("critic"))?;
+                let critic =
+                    self.trained("critic", self.model("critic", critic, device, hub)?, critic)?;
                 let roles = Dmd2Roles { student, teacher, critic };
                 let negative = match &self.data.source {
                     SourceConfig::Shapes(shapes) => Some(shapes.no_caption(device)?),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, TensorData};
-use data::aside::{AsideFile, AsideFolder, Existing};
+use engine::Hub;
 use nn::{Parameter, Store};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -51,16 +51,16 @@ impl Student {
     ///
     /// # Errors
     /// There is none, it was made by another version, or its model is gone.
-    pub fn open(path: &Path, which: Which, device: &Device) -> Result<Student> {
+    pub fn open(path: &Path, which: Which, device: &Device, hub: &Hub) -> Result<Student> {
         let checkpoints = path.join("checkpoints");
         let found = match checkpoints.is_dir() {
             true => checkpoint::find(&checkpoints, device)?,
             false => checkpoint::read(path, device)?,
         };
-        Student::of(found, which, device)
+        Student::of(found, which, device, hub)
     }
 
-    fn of(found: Found, which: Which, device: &Device) -> Result<Student> {
+    fn of(found: Found, which: Which, device: &Device, hub: &Hub) -> Result<Student> {
         let Found { path, manifest, state, .. } = found;
         let recipe: Recipe = serde_json::from_value(manifest.recipe.0).map_err(|err| {
             Error::Recipe(format!("{} holds no recipe of this version: {err}", path.display()))
@@ -85,7 +85,7 @@ impl Student {
         let config = &recipe.models.student;
         let model = match (&config.new, &config.from) {
             (Some(new), _) => Model::new(new, recipe.run.seed, device)?,
-            (None, Some(from)) => Model::open(&engine::locate(from)?, device)?,
+            (None, Some(from)) => Model::open(&engine::locate(from, hub)?, device)?,
             (None, None) => return Err(Error::Recipe("the student comes from nowhere".to_owned())),
         };
         Ok(Student { recipe, step: manifest.step, model, learnt, facts: manifest.facts })

@@ -1,8 +1,8 @@
 //! How much memory a run will need, stage by stage, counted before anything is loaded for good.
 
 use burn::tensor::Device;
-use nn::Recompute;
-use train::OptimizerConfig;
+use engine::Hub;
+use train::{OptimizerConfig, Recompute};
 
 use crate::error::{Error, Result};
 use crate::family::Model;
@@ -41,29 +41,29 @@ impl Recipe {
     ///
     /// # Errors
     /// A model or the data cannot be opened.
-    pub fn memory(&self, device: &Device) -> Result<Vec<RoleMemory>> {
-        let student = self.open(&self.models.student, device)?;
+    pub fn memory(&self, device: &Device, hub: &Hub) -> Result<Vec<RoleMemory>> {
+        let student = self.open(&self.models.student, device, hub)?;
         let tokens = self.tokens(&student)?;
         let mut all = vec![self.role("student", &student, &self.models.student, tokens)?];
         if let MethodConfig::Dmd2(_) = self.method {
             if let Some(teacher) = &self.models.teacher {
-                let model = Model::open(&engine::locate(&teacher.from)?, device)?;
+                let model = Model::open(&engine::locate(&teacher.from, hub)?, device)?;
                 let weights = bytes(&model);
                 let role = "teacher".to_owned();
                 all.push(RoleMemory { role, weights, gradients: 0, optimizer: 0, activations: 0 });
             }
             if let Some(critic) = &self.models.critic {
-                let model = self.open(critic, device)?;
+                let model = self.open(critic, device, hub)?;
                 all.push(self.role("critic", &model, critic, tokens)?);
             }
         }
         Ok(all)
     }
 
-    fn open(&self, config: &TrainedConfig, device: &Device) -> Result<Model> {
+    fn open(&self, config: &TrainedConfig, device: &Device, hub: &Hub) -> Result<Model> {
         match (&config.new, &config.from) {
             (Some(new), _) => Model::new(new, self.run.seed, device),
-            (None, Some(from)) => Model::open(&engine::locate(from)?, device),
+            (None, Some(from)) => Model::open(&engine::locate(from, hub)?, device),
             (None, None) => Err(Error::Recipe("a role comes from nowhere".to_owned())),
         }
     }

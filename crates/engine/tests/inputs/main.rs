@@ -2,6 +2,8 @@
 
 mod encoder;
 mod folder;
+mod hub;
+mod hub_server;
 mod lora;
 mod negative;
 mod pictures;

@@ -1,5 +1,6 @@
 //! `moviola train`, `quickstart`, `export` and `exam`: runs that learn, stop, go on and are used.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -216,14 +217,40 @@ fn a_quickstart_ends_with_its_score_and_goes_on() {
     assert!(models[1] == models[2], "a run that is over does not change");
 }
 
+/// Every file and folder below a folder, with its bytes.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(contents(&path));
+        }
+        let bytes = path.is_file().then(|| fs::read(&path).unwrap());
+        all.insert(path, bytes);
+    }
+    all
+}
+
 #[test]
 fn a_dry_run_says_what_is_needed_and_writes_nothing() {
+    // Everything that it could write lies in one folder: its own, its home, its temporary files, the
+    // recipe, the dataset and the run.
     let temporary = tempfile::tempdir().unwrap();
-    let out = run(&["train", &recipe("quickstart.yaml"), "--dry-run", "--set", "loop.seed=9"]);
+    let root = temporary.path();
+    fs::create_dir(root.join("run")).unwrap();
+    fs::copy(recipe("quickstart.yaml"), root.join("recipe.yaml")).unwrap();
+    let before = contents(root);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_moviola"));
+    command.args(["train", "recipe.yaml", "--run", "run", "--dry-run", "--set", "loop.seed=9"]);
+    command.current_dir(root);
+    for variable in ["HOME", "HF_HOME", "TMPDIR", "XDG_CACHE_HOME"] {
+        command.env(variable, root);
+    }
+    let out = command.output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(out.status.success() && text.contains("seed: 9"), "{text}");
     assert!(text.contains("# memory in GiB") && text.contains("# student"), "{text}");
-    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+    assert_eq!(contents(root), before, "something was written");
     let out = run(&["train", "--schema"]);
     let schema: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert!(schema["$defs"]["ModelsConfig"]["properties"]["teacher"].is_object());

@@ -9,7 +9,7 @@ use burn::tensor::{Device, TensorData};
 use data::preprocess::Encode;
 use data::store::{Bucket, Fingerprint, LATENTS, Origin, REF_LATENTS, Sample, TEXT, Writer};
 use diffusion::Draw;
-use engine::{EncoderSetup, FolderEncoder};
+use engine::{EncoderSetup, FolderEncoder, Hub};
 use recipe::{Dialect, FREE, Model, Recipe, Run, Site, Student, Which};
 use train::STUDENT;
 
@@ -19,6 +19,11 @@ fn root() -> PathBuf {
 
 pub(crate) fn folder(name: &str) -> String {
     root().join("goldens").join(name).display().to_string()
+}
+
+/// Neither a network nor a cache: what a test reads is in the tree.
+pub(crate) fn no_hub() -> Hub {
+    Hub::offline("no-cache")
 }
 
 /// The encoders of a folder.
@@ -72,10 +77,10 @@ pub(crate) fn read(name: &str, overrides: &[String]) -> Recipe {
 }
 
 pub(crate) fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
-    let (device, callbacks) = (Device::flex(), Vec::new());
-    let negative = recipe.negative(&device)?;
+    let (device, hub, callbacks) = (Device::flex(), no_hub(), Vec::new());
+    let negative = recipe.negative(&device, &hub)?;
     let record = Box::new(|_: u64, _: &[(&str, f64)]| Ok(()));
-    recipe.build(Site { folder: run, device, negative, callbacks, record })
+    recipe.build(Site { folder: run, device, hub: &hub, negative, callbacks, record })
 }
 
 /// Overrides that make a recipe small: its models are tiny folders, its data random.
@@ -180,7 +185,7 @@ fn a_run_goes_on_and_is_exported() {
     let message = trainer.resume(&FREE, &Device::flex()).unwrap_err().to_string();
     assert!(message.contains("these keys differ: loop.seed"), "{message}");
 
-    let student = Student::open(&run, Which::Average, &Device::flex()).unwrap();
+    let student = Student::open(&run, Which::Average, &Device::flex(), &no_hub()).unwrap();
     assert_eq!(student.step, 3);
     let model = temporary.path().join("model");
     student.write_folder(&model).unwrap();
@@ -265,8 +270,8 @@ fn a_lora_is_exported_in_two_dialects() {
     overrides.push("models.student.rate.peak=0.05".to_owned());
     let recipe = read("wan-lora.yaml", &overrides);
     build(&recipe, Some(&run)).unwrap().trainer.run().unwrap();
-    let student = Student::open(&run, Which::Live, &Device::flex()).unwrap();
-    assert!(Student::open(&run, Which::Average, &Device::flex()).is_err());
+    let student = Student::open(&run, Which::Live, &Device::flex(), &no_hub()).unwrap();
+    assert!(Student::open(&run, Which::Average, &Device::flex(), &no_hub()).is_err());
     let mut stores = Vec::new();
     for (dialect, name) in [(Dialect::Diffusers, "a"), (Dialect::ComfyUi, "b")] {
         let path = temporary.path().join(format!("{name}.safetensors"));
@@ -323,7 +328,7 @@ fn only_who_needs_a_negative_prompt_loads_an_encoder() {
     let negative = |name: &str, more: &[&str]| {
         let mut overrides = vec!["models.student.from=no/such/folder".to_owned()];
         overrides.extend(more.iter().map(|text| (*text).to_owned()));
-        read(name, &overrides).negative(&Device::flex())
+        read(name, &overrides).negative(&Device::flex(), &no_hub())
     };
     assert!(negative("wan-full.yaml", &[]).unwrap().is_none());
     let without = "negative_prompt=null";

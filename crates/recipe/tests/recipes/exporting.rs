@@ -10,7 +10,7 @@ use recipe::{Dialect, Model, Student, Which};
 use testkit::numbers::{bits, values};
 use train::STUDENT;
 
-use crate::building::{WAN, build, dataset, encoders, folder, read, setup, small, tiny};
+use crate::building::{WAN, build, dataset, encoders, folder, no_hub, read, setup, small, tiny};
 
 /// What is exported as the average is the average, not the student of the last step.
 #[test]
@@ -26,7 +26,7 @@ fn the_average_is_exported_as_it_was_kept() {
     };
     assert!(average.iter().any(differs), "the average is behind");
     for (which, want) in [(Which::Average, &average), (Which::Live, &live)] {
-        let student = Student::open(temporary.path(), which, &Device::flex()).unwrap();
+        let student = Student::open(temporary.path(), which, &Device::flex(), &no_hub()).unwrap();
         let store = student.store().unwrap();
         for (name, own) in want.iter() {
             let found = store.get(name).unwrap();
@@ -53,7 +53,7 @@ fn a_finetuned_folder_is_read_by_the_engine_and_trained_on() {
         overrides.push("callbacks={}".to_owned());
         let recipe = read("wan-full.yaml", &overrides);
         build(&recipe, Some(&path("run"))).unwrap().trainer.run().unwrap();
-        let student = Student::open(&path("run"), Which::Live, &Device::flex()).unwrap();
+        let student = Student::open(&path("run"), Which::Live, &Device::flex(), &no_hub()).unwrap();
         student.write_folder(&path("model")).unwrap();
         engine::Pipeline::open(&path("model"), &setup()).unwrap();
         readable_as_any_file(&path("model"));
@@ -74,7 +74,7 @@ fn a_lora_tells_how_much_smaller_its_references_were() {
     references(&data, &[[2, 4], [2, 4]]);
     let recipe = read("ic-lora.yaml", &small("wan-tiny", &data, &[STUDENT]));
     build(&recipe, Some(&run)).unwrap().trainer.run().unwrap();
-    let student = Student::open(&run, Which::Live, &Device::flex()).unwrap();
+    let student = Student::open(&run, Which::Live, &Device::flex(), &no_hub()).unwrap();
     for (dialect, name) in [(Dialect::Diffusers, "a"), (Dialect::ComfyUi, "b")] {
         let path = temporary.path().join(format!("{name}.safetensors"));
         student.write_lora(&path, dialect).unwrap();

@@ -19,7 +19,7 @@ use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::{tensor, values};
 use train::{Batch, Draws, Field, Noised, STUDENT, Strategy, VideoLatents};
 
-use crate::building::{WAN, build, dataset, folder, read, setup, small};
+use crate::building::{WAN, build, dataset, folder, no_hub, read, setup, small};
 
 const PROMPT: &str = "a red fox";
 
@@ -135,7 +135,7 @@ fn an_exported_student_is_sampled_as_it_was_trained() {
     let mut overrides = small("wan-tiny", &data, &[STUDENT, "teacher", "critic"]);
     overrides.push("method.timesteps=[1000, 500]".to_owned());
     build(&read("dmd2.yaml", &overrides), Some(&run)).unwrap().trainer.run().unwrap();
-    let student = Student::open(&run, Which::Live, &Device::flex()).unwrap();
+    let student = Student::open(&run, Which::Live, &Device::flex(), &no_hub()).unwrap();
     student.write_folder(&model).unwrap();
     // Shift 5, warped: 5 s / (1 + 4 s).
     let want = vec![1000.0, 1000.0 * 2.5 / 3.0];

@@ -1,7 +1,9 @@
 //! Checkpoints: resuming to the bit, damage, other recipes, full disks, what stays.
 
 use std::fs;
-use std::path::Path;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use burn::tensor::Device;
 use serde_json::json;
@@ -187,13 +189,74 @@ fn a_failed_write_stops_the_run_and_the_last_good_checkpoint_stays() {
     setup.build(Some(folder.path())).unwrap().trainer.run().unwrap();
     let longer = Setup { steps: 9, ..Setup::default() };
     let mut run = resumed(&longer, folder.path());
-    // The folder is gone while the run goes on: the system refuses, as it does on a full disk.
-    let elsewhere = folder.path().with_extension("elsewhere");
-    fs::rename(folder.path(), &elsewhere).unwrap();
+    // A file where the writer wants a folder: the system refuses.
+    fs::write(folder.path().join(".partial-checkpoint-00000004"), "").unwrap();
     let message = error_of(run.trainer.run().map(drop));
     fs::rename(&elsewhere, folder.path()).unwrap();
     assert!(message.contains("cannot") && message.contains("checkpoint-00000004"), "{message}");
     assert_eq!(find(folder.path(), &Device::flex()).unwrap().manifest.step, 2);
+}
+
+/// A file system of its own, which a test can fill; none where the user may not mount one.
+struct Disk {
+    // Dropped after it is unmounted.
+    folder: tempfile::TempDir,
+}
+
+impl Disk {
+    fn mount(size: &str) -> Option<Disk> {
+        let folder = tempfile::tempdir().unwrap();
+        let size = format!("size={size}");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder.path());
+        match mount.output() {
+            Ok(answer) if answer.status.success() => Some(Disk { folder }),
+            refused => {
+                eprintln!("skipped: a file system to fill cannot be mounted here: {refused:?}");
+                None
+            }
+        }
+    }
+
+    /// Writes until nothing more goes in, and says into which file.
+    fn fill(&self) -> PathBuf {
+        let path = self.folder.path().join("filler");
+        let mut file = fs::File::create(&path).unwrap();
+        // Ever smaller pieces find the last page.
+        for piece in [1 << 16, 1 << 12, 1] {
+            let full =
+                std::iter::repeat_with(|| file.write_all(&vec![7; piece])).find_map(Result::err);
+            assert_eq!(full.unwrap().kind(), ErrorKind::StorageFull);
+        }
+        path
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // A lazy unmount also succeeds while a failing test holds files open.
+        let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_run_and_with_room_again_it_goes_on_to_the_same_bits() {
+    let Some(disk) = Disk::mount("8m") else { return };
+    let folder = disk.folder.path().join("checkpoints");
+    let whole = Setup { steps: 6, ..Setup::default() };
+    Setup { steps: 2, ..whole.clone() }.build(Some(&folder)).unwrap().trainer.run().unwrap();
+    let filler = disk.fill();
+    let mut run = resumed(&whole, &folder);
+    let message = error_of(run.trainer.run().map(drop));
+    assert!(message.contains("checkpoint-00000004"), "{message}");
+    assert!(message.contains("No space left on device"), "{message}");
+    drop(run);
+    assert_eq!(steps(&folder), [2], "no half of a checkpoint");
+    assert_eq!(find(&folder, &Device::flex()).unwrap().manifest.step, 2);
+    fs::remove_file(filler).unwrap();
+    let mut run = resumed(&whole, &folder);
+    run.trainer.run().unwrap();
+    assert_eq!(fingerprint(&run.trainer.state()), fingerprint(&whole.run().trainer.state()));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use train::checkpoint::{find, list};
@@ -25,10 +25,20 @@ fn child() {
     run.trainer.run().unwrap();
 }
 
+/// Whether a checkpoint lies half written beside those that are whole. One that is being removed has
+/// the same kind of name, but is older than these.
+fn is_writing(folder: &Path) -> bool {
+    let newest = list(folder).ok().and_then(|all| all.last().map(|(step, _)| *step)).unwrap_or(0);
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let step = |name: &str| name.strip_prefix(".partial-checkpoint-")?.parse().ok();
+    let mut steps = entries.filter_map(|entry| step(&entry.file_name().to_string_lossy()));
+    steps.any(|step: u64| step > newest)
+}
+
 #[test]
 fn a_run_killed_at_any_moment_ends_with_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut ended, mut killed, mut went_on) = (false, 0, 0);
+    let (mut ended, mut killed, mut went_on, mut inside) = (false, 0, 0, 0);
     for attempt in 0..60 {
         went_on += usize::from(!list(folder.path()).unwrap().is_empty());
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -39,9 +49,18 @@ fn a_run_killed_at_any_moment_ends_with_the_same_bits() {
             .unwrap();
         let path = folder.path().display().to_string();
         child.stdin.take().unwrap().write_all(path.as_bytes()).unwrap();
-        // Moments that fall before, inside and between checkpoints; later attempts live longer.
+        // Moments that fall before and between checkpoints; later attempts live longer. Every other
+        // one waits on for the next checkpoint and dies inside it.
         let life = 12 + (attempt * 37) % 90 + 4 * attempt;
         std::thread::sleep(Duration::from_millis(life));
+        let begun = Instant::now();
+        while attempt % 2 == 1
+            && !is_writing(folder.path())
+            && begun.elapsed() < Duration::from_secs(2)
+            && child.try_wait().unwrap().is_none()
+        {
+            std::hint::spin_loop();
+        }
         ended = child.try_wait().unwrap().is_some_and(|status| status.success());
         if ended {
             break;
@@ -49,9 +68,13 @@ fn a_run_killed_at_any_moment_ends_with_the_same_bits() {
         child.kill().unwrap();
         child.wait().unwrap();
         killed += 1;
+        inside += usize::from(is_writing(folder.path()));
     }
     assert!(ended, "the run never came to its end");
-    assert!(killed > 0 && went_on > 0, "{killed} were killed, {went_on} began from a checkpoint");
+    assert!(
+        killed > 0 && went_on > 0 && inside > 0,
+        "{killed} were killed, {inside} inside a checkpoint; {went_on} began from one"
+    );
     let found = find(folder.path(), &Device::flex()).unwrap();
     assert!(found.skipped.is_empty(), "{:?}", found.skipped);
     assert_eq!(found.manifest.step, 24);

@@ -6,7 +6,7 @@ use nn::{OneDevice, Recompute};
 use testkit::numbers::{bits, values};
 use train::{Draws, Error, Feed, MuonConfig, OptimizerConfig, Outcome, Pass, STUDENT, SgdConfig};
 
-use crate::run::{Fault, Numbers, Setup, error_of, fingerprint, inputs};
+use crate::run::{Clips, Fault, Numbers, Setup, error_of, fingerprint, inputs};
 
 /// A step without momentum or clipping shows the gradient in what it changes.
 fn plain() -> Setup {
@@ -56,18 +56,36 @@ fn recomputing_changes_no_bit() {
 
 #[test]
 fn exactly_the_named_roles_are_clipped() {
-    let clips = |clips: Vec<&'static str>| {
+    let clips = |clips: Clips| {
         let run = Setup { steps: 2, clip: Some(0.5), clips, ..Setup::default() }.run();
         run.reports()[1].roles.iter().map(|role| (role.role, role.clip)).collect::<Vec<_>>()
     };
     let norms = Setup { steps: 2, clip: None, ..Setup::default() }.run().reports()[1].clone();
     assert!(norms.roles.iter().all(|role| role.gradient_norm > 0.5 && role.clip == 1.0));
-    let [student, critic] = clips(vec![STUDENT])[..] else { panic!("two roles") };
+    let [student, critic] = clips(|_| vec![STUDENT])[..] else { panic!("two roles") };
     assert!(student.1 < 1.0 && critic.1 == 1.0);
-    let [student, critic] = clips(vec!["critic"])[..] else { panic!("two roles") };
+    let [student, critic] = clips(|_| vec!["critic"])[..] else { panic!("two roles") };
     assert!(student.1 == 1.0 && critic.1 < 1.0);
-    let [student, critic] = clips(vec![])[..] else { panic!("two roles") };
+    let [student, critic] = clips(|_| vec![])[..] else { panic!("two roles") };
     assert!(student.1 == 1.0 && critic.1 == 1.0);
+}
+
+/// A method may clip at some iterations only, as one does that updates its roles in turns.
+#[test]
+fn who_is_clipped_is_asked_for_the_iteration_at_hand() {
+    let clipped = |clips: Clips| {
+        let run = Setup { steps: 3, clip: Some(0.5), clips, ..Setup::default() }.run();
+        run.reports().iter().map(|report| report.roles[0].clip < 1.0).collect::<Vec<_>>()
+    };
+    assert_eq!(clipped(|_| vec![STUDENT]), [true, true, true], "all are too large");
+    assert_eq!(
+        clipped(|iteration| vec![STUDENT; usize::from(iteration == 1)]),
+        [true, false, false]
+    );
+    assert_eq!(
+        clipped(|iteration| vec![STUDENT; usize::from(iteration == 3)]),
+        [false, false, true]
+    );
 }
 
 #[test]

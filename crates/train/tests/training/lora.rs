@@ -45,11 +45,9 @@ fn only_adapters_learn_and_they_start_as_nothing() {
     assert_eq!(roles, 6);
 }
 
-/// The adapter adds `alpha / rank` times the product: folding it into the matrix gives the same.
-#[test]
-fn an_adapter_is_a_change_of_its_matrix() {
-    let run = with(config()).run();
-    let role = run.role(STUDENT);
+/// How far predictions of a role are from those of its network with the adapters folded into the
+/// matrices, `alpha / rank` times their product: there nothing can be dropped.
+fn off_folded(role: &Trained) -> f32 {
     let mut merged = Toy::small().store();
     for (layer, [inputs, outputs]) in role.adapters().unwrap().layers() {
         let get = |name: String| values(&role.store().get(&name).unwrap().values);
@@ -73,7 +71,12 @@ fn an_adapter_is_a_change_of_its_matrix() {
     let adapted = values(&role.predict(&inputs).unwrap().video);
     let folded = OneDevice::default().predict(&Toy::small(), &merged, &inputs).unwrap();
     let off = values(&folded.video).into_iter().zip(&adapted).map(|(a, b)| (a - b).abs());
-    let off = off.fold(0.0, f32::max);
+    off.fold(0.0, f32::max)
+}
+
+#[test]
+fn an_adapter_is_a_change_of_its_matrix() {
+    let off = off_folded(with(config()).run().role(STUDENT));
     assert!(off < 1e-5, "{off}");
 }
 
@@ -89,11 +92,11 @@ fn dropout_is_keyed_by_sample_and_left_out_of_predictions() {
     // Two ways to cut a step see the same masks; a run without dropout sees none.
     assert!((loss(&whole) - loss(&parts)).abs() < 1e-5 * loss(&whole));
     assert!((loss(&whole) - loss(&without)).abs() > 1e-5 * loss(&whole));
-    // Predictions outside training know no dropout: twice the same, and equal to none at the start.
-    let start = with(dropped).build(None).unwrap();
+    // Predictions outside training know no dropout, of adapters that have learnt something.
     let plain = Setup::default().build(None).unwrap();
-    assert_eq!(predict(start.role(STUDENT)), predict(plain.role(STUDENT)));
-    assert_eq!(predict(whole.role(STUDENT)), predict(whole.role(STUDENT)));
+    assert_ne!(predict(whole.role(STUDENT)), predict(plain.role(STUDENT)));
+    let off = off_folded(whole.role(STUDENT));
+    assert!(off < 1e-5, "{off}");
 }
 
 #[test]

@@ -61,8 +61,11 @@ pub(crate) struct Pair {
     pub(crate) student: Trained,
     pub(crate) critic: Trained,
     pub(crate) fault: Fault,
-    pub(crate) clips: Vec<&'static str>,
+    pub(crate) clips: Clips,
 }
+
+/// Who is clipped at an iteration.
+pub(crate) type Clips = fn(u64) -> Vec<&'static str>;
 
 impl Method for Pair {
     fn name(&self) -> &'static str {
@@ -108,8 +111,8 @@ impl Method for Pair {
         }
     }
 
-    fn clipped(&self, _: u64) -> Vec<&'static str> {
-        self.clips.clone()
+    fn clipped(&self, iteration: u64) -> Vec<&'static str> {
+        (self.clips)(iteration)
     }
 
     fn trained(&self) -> Vec<&Trained> {
@@ -167,8 +170,8 @@ pub(crate) struct Setup {
     pub(crate) batch: usize,
     pub(crate) accumulation: u64,
     pub(crate) clip: Option<f64>,
-    pub(crate) clips: Vec<&'static str>,
-    pub(crate) layout: Arc<dyn nn::Schedule>,
+    pub(crate) clips: Clips,
+    pub(crate) recompute: Recompute,
     pub(crate) learns: Learns,
     pub(crate) optimizer: OptimizerConfig,
     pub(crate) fault: Fault,
@@ -183,8 +186,8 @@ impl Default for Setup {
             batch: 2,
             accumulation: 1,
             clip: Some(1.0),
-            clips: vec![STUDENT],
-            layout: Arc::new(nn::OneDevice::default()),
+            clips: |_| vec![STUDENT],
+            recompute: Recompute::PerBlock,
             learns: Learns::All,
             optimizer: OptimizerConfig::AdamW(AdamWConfig::default()),
             fault: Fault::None,
@@ -216,7 +219,7 @@ impl Setup {
 
     pub(crate) fn build(&self, folder: Option<&Path>) -> Result<Run> {
         let (student, critic) = (self.role(STUDENT)?, self.role("critic")?);
-        let method = Pair { student, critic, fault: self.fault, clips: self.clips.clone() };
+        let method = Pair { student, critic, fault: self.fault, clips: self.clips };
         let (ema, average) =
             Ema::new("ema", STUDENT, EmaConfig { decay: 0.9, ..Default::default() })?;
         let log = Log::default();
