@@ -115,23 +115,21 @@ impl<'a> Client<'a> {
         let listing: Revision = serde_json::from_str(&text).map_err(|err| {
             Failure::Denied(format!("{address} answered with something else than a listing: {err}"))
         })?;
-        // Both become names of files.
-        let odd = listing.siblings.iter().find(|file| inner_path(&file.path).is_none());
-        let hexadecimal = listing.sha.bytes().all(|c| c.is_ascii_hexdigit());
-        match odd {
-            Some(file) => Err(self.refusal(&file.path, "its path leaves the folder")),
-            None if !hexadecimal || listing.sha.is_empty() => {
-                Err(self.refusal(&listing.sha, "this is no commit"))
-            }
-            None => Ok(Listing { commit: listing.sha, files: listing.siblings }),
+        // It becomes the name of a folder.
+        if listing.sha.is_empty() || !listing.sha.bytes().all(|c| c.is_ascii_hexdigit()) {
+            return Err(self.refusal(&listing.sha, "this is no commit"));
         }
+        Ok(Listing { commit: listing.sha, files: listing.siblings })
     }
 
     /// What a listed file must be. A mirror that lists no hashes is asked for the file's own.
     ///
     /// # Errors
-    /// The hub does not say.
+    /// The hub does not say, or the file would lie outside the folder of the model.
     pub(super) fn identify(&self, commit: &str, file: &Listed) -> Result<Blob, Failure> {
+        if inner_path(&file.path).is_none() {
+            return Err(self.refusal(&file.path, "its path leaves the folder"));
+        }
         let listed = match (&file.lfs, &file.git_hash, file.size) {
             (Some(large), ..) => Blob::new(&file.path, large.size, &large.sha256),
             (None, Some(hash), Some(size)) => Blob::new(&file.path, size, hash),
@@ -305,11 +303,7 @@ impl Part {
         let mut file = file.map_err(|source| write_error(&path, source))?;
         let mut hash = blob.hash();
         let done = hash.update_from(&mut file).map_err(|source| Error::read(&path, source))?;
-        let mut part = Part { path, file, hash, done };
-        if done > blob.size {
-            part.restart(blob)?;
-        }
-        Ok(part)
+        Ok(Part { path, file, hash, done })
     }
 
     /// Drops what is here.

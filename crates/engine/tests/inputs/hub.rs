@@ -234,7 +234,7 @@ fn the_hub_s_refusals_are_told_with_a_remedy() {
 
 #[test]
 fn a_listing_cannot_write_outside_its_folder() {
-    for path in ["../escaped.json", "/escaped.json", "a/../../escaped.json", ""] {
+    for path in ["../escaped.json", "/escaped.json", "a/../../escaped.json"] {
         let (server, cache) = setup();
         server.list("main", MAIN, &[File { path, ..INDEX }]);
         let message = refusal("o/m", &server.hub(cache.path()));
@@ -280,6 +280,7 @@ fn a_mirror_that_lists_no_hashes_is_asked_for_those_of_the_file() {
     let elsewhere = format!("location: http://localhost:{}/storage", server.port);
     let known = Answer::new("302 Found", "")
         .with(elsewhere)
+        .with("etag: \"of-the-pointer\"")
         .with(format!("x-linked-etag: \"{HELLO_SHA256}\""))
         .with("x-linked-size: 5");
     server.on(WEIGHTS_PATH, [known]);
