@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device};
-use diffusion::{Process, TimestepSampler, Tracks};
+use diffusion::{Geometry, Process, TimestepSampler, Tracks};
 use methods::{Finetune, FinetuneConfig};
 use models::dit::wan::{Wan, WanConfig};
 use nn::{Context, Dit, OneDevice, Recompute};
-use strategies::{Flexible, Geometry, StrategyConfig, TextToVideoConfig};
+use strategies::{Flexible, StrategyConfig, TextToVideoConfig};
 use train::{
     AdamWConfig, Batch, Cursor, Feed, Field, Learns, LoopConfig, OptimizerConfig, Parts, STUDENT,
     Schedule, Trained, Trainer, Training, VideoLatents,

@@ -186,4 +186,74 @@ pub enum Error {
         /// The next step of the one that differs.
         other: Option<usize>,
     },
+
+    /// A side that does not fill whole tokens.
+    #[error(
+        "{what} is {got}, but it must be a multiple of {step} (VAE factor x patch); the nearest is {nearest}"
+    )]
+    Size {
+        /// Height or width.
+        what: &'static str,
+        /// What was asked for.
+        got: usize,
+        /// What it must divide by.
+        step: usize,
+        /// The nearest legal one.
+        nearest: usize,
+    },
+
+    /// A number of frames that does not fill whole groups of the VAE.
+    #[error("frames is {frames}, but it must be {rule}; the nearest is {nearest}")]
+    Frames {
+        /// What was asked for.
+        frames: usize,
+        /// What it must be.
+        rule: String,
+        /// The nearest legal ones.
+        nearest: String,
+    },
+
+    /// Latent frames that do not fill whole tokens.
+    #[error(
+        "{frames} frames are {latent_frames} latent frames, which a patch of {patch} frames does not divide"
+    )]
+    FramePatch {
+        /// What was asked for.
+        frames: usize,
+        /// What they become.
+        latent_frames: usize,
+        /// Latent frames of a token.
+        patch: usize,
+    },
+
+    /// Latents that cannot be cut into tokens.
+    #[error("{latents:?} latents cannot be cut into the model's patches of {patch:?}")]
+    Patch {
+        /// Frames, rows and columns.
+        latents: [usize; 3],
+        /// Those of a patch.
+        patch: [usize; 3],
+    },
+
+    /// A reference that is not smaller than its target by whole factors.
+    #[error("the reference has {reference:?} latents, but {want} {target:?} of the target")]
+    Reference {
+        /// Frames, rows and columns of the reference.
+        reference: [usize; 3],
+        /// What must hold.
+        want: &'static str,
+        /// Frames, rows and columns of the target.
+        target: [usize; 3],
+    },
+
+    /// Guidance that has nothing to push away from.
+    #[error("guidance above 1 needs the text of the unconditional prediction")]
+    NoUnconditional,
+
+    /// A network that says nothing about a track.
+    #[error("the network predicts nothing for the {track}, which is to be generated")]
+    NoPrediction {
+        /// Which track.
+        track: &'static str,
+    },
 }

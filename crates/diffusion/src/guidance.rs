@@ -19,6 +19,9 @@ pub struct Guidance {
 }
 
 impl Guidance {
+    /// The conditional prediction alone.
+    pub const NONE: Guidance = Guidance { scale: 1.0 };
+
     /// Any finite scale; 1 or less means the conditional prediction alone.
     pub fn new(scale: f64) -> Result<Guidance> {
         if scale.is_finite() { Ok(Guidance { scale }) } else { Err(Error::Guidance { scale }) }
@@ -35,21 +38,6 @@ impl Guidance {
             true => &[Branch::Conditional, Branch::Unconditional],
             false => &[Branch::Conditional],
         }
-    }
-
-    /// The guided prediction; `predict` is asked for each branch that is needed.
-    ///
-    /// # Errors
-    /// Whatever `predict` reports.
-    pub fn guide<E>(
-        &self,
-        mut predict: impl FnMut(Branch) -> std::result::Result<Tensor<3>, E>,
-    ) -> std::result::Result<Tensor<3>, E> {
-        let conditional = predict(Branch::Conditional)?;
-        if !self.branches().contains(&Branch::Unconditional) {
-            return Ok(conditional);
-        }
-        Ok(self.combine(conditional, predict(Branch::Unconditional)?))
     }
 
     /// `unconditional + scale (conditional - unconditional)`, in f32; all are

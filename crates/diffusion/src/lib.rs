@@ -52,7 +52,8 @@ mod update;
 mod denoise;
 mod guidance;
 mod random;
-mod samplers;
+mod sampler;
+mod timestep_sampler;
 
 mod error;
 
@@ -62,11 +63,12 @@ pub use error::{Error, Result};
 pub use guidance::{Branch, Guidance};
 pub use process::{Process, VpPrediction};
 pub use random::Draw;
-pub use samplers::TimestepSampler;
+pub use sampler::{Noise, Sampled, Sampler};
 pub use scene::{
-    AudioClock, Coordinates, NoiseLevels, Part, Reference, Region, Scene, Time, Track, Tracks,
-    align_reference, pool_mask,
+    AudioClock, Coordinates, Geometry, Grouping, NoiseLevels, Part, Reference, ReferenceScale,
+    Region, Scene, Time, Tokens, Track, Tracks, align_reference, pool_mask,
 };
 pub use sigmas::{shifted_level, unshifted_level};
 pub use solver::{Solver, Step};
 pub use state::State;
+pub use timestep_sampler::TimestepSampler;

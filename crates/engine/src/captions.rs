@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use diffusion::Branch;
 use nn::Context;
 
 use crate::error::{Error, Result};
@@ -25,12 +24,12 @@ pub(crate) struct Captions {
 pub(crate) fn given(
     path: &Path,
     width: usize,
-    branches: &[Branch],
+    is_guided: bool,
     device: &Device,
 ) -> Result<Captions> {
     let keys = ["prompt_embeds", "prompt_attention_mask"];
     let prompts = given_contexts(path, keys, width, device)?;
-    if !branches.contains(&Branch::Unconditional) {
+    if !is_guided {
         return Ok(Captions { prompts, negatives: Vec::new() });
     }
     let keys = ["negative_prompt_embeds", "negative_prompt_attention_mask"];

@@ -1,8 +1,7 @@
-//! What can go wrong between a request and a picture.
+//! What can go wrong between a request and a picture, by class: the request, the folder, the data, us.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
-
-use crate::tokenizer::TokenizerError;
 
 /// The result of everything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -10,15 +9,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Each variant names its operands and says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such folder.
-    #[error("there is no folder {}; give a diffusers folder or a hub id like `org/name`", .0.display())]
-    NoFolder(PathBuf),
-    /// A folder is not a diffusers folder.
-    #[error("{} is not a diffusers folder: it has no model_index.json", .0.display())]
-    NoModelIndex(PathBuf),
-    /// A file of the folder is missing.
-    #[error("{} is missing from the model folder", .0.display())]
-    NoFile(PathBuf),
+    /// A field of a request contradicts the model or another field.
+    #[error("{field}: {reason}")]
+    Request {
+        /// Which.
+        field: Field,
+        /// What is wrong with it, and what would do.
+        reason: String,
+    },
+    /// Something is wrong with a model folder or a LoRA.
+    #[error(transparent)]
+    Folder(#[from] folder::Error),
     /// A folder lacks a text encoder.
     #[error(
         "{} has no text encoder {index}: {reason}; the encoders there are: {encoders}",
@@ -34,13 +35,9 @@ pub enum Error {
         /// Those it has.
         encoders: String,
     },
-    /// A component has no weights that we read.
-    #[error(
-        "{} holds neither diffusion_pytorch_model.safetensors nor model.safetensors; \
-         weights of other kinds are not read",
-        .0.display()
-    )]
-    NoWeights(PathBuf),
+    /// A path that holds nothing we know, or a model that cannot be found.
+    #[error("{0}")]
+    Unknown(String),
     /// A file cannot be read or written.
     #[error("cannot {verb} {}: {source}", path.display())]
     File {
@@ -51,41 +48,6 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A JSON file does not say what it should.
-    #[error("{}: {reason}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A pipeline we do not have.
-    #[error("{}: pipeline `{class}` is not supported; supported: {supported}", path.display())]
-    Pipeline {
-        /// The model index.
-        path: PathBuf,
-        /// Its class.
-        class: String,
-        /// What would do.
-        supported: String,
-    },
-    /// A size that cannot be cut into patches.
-    #[error(
-        "{what} is {got}, but it must be a multiple of {step} (VAE factor x patch); the nearest is {nearest}"
-    )]
-    Size {
-        /// Height or width.
-        what: &'static str,
-        /// What was asked for.
-        got: usize,
-        /// What it must divide by.
-        step: usize,
-        /// The nearest legal one.
-        nearest: usize,
-    },
-    /// A request that contradicts itself or the model.
-    #[error("{0}")]
-    Request(String),
     /// A tensor of a file the user gave.
     #[error("{}: {reason}", path.display())]
     Tensor {
@@ -94,17 +56,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// A picture of the user.
+    /// A picture, clip or sound of the user.
     #[error("{}: {reason}", path.display())]
-    Image {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A LoRA of the user.
-    #[error("LoRA {}: {reason}", path.display())]
-    Lora {
+    Media {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
@@ -129,16 +83,122 @@ pub enum Error {
     Diffusion(#[from] diffusion::Error),
     /// A frame could not be written.
     #[error(transparent)]
-    Media(#[from] data::media::Error),
+    Output(#[from] data::media::Error),
     /// A dataset could not be read or written.
     #[error(transparent)]
     Data(#[from] data::Error),
-    /// A caption could not be cut into tokens.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
+}
+
+/// A field of a request, or of how a model is opened. Whoever made the request knows what its own users
+/// call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is the field of that name")]
+pub enum Field {
+    Prompt,
+    Count,
+    Steps,
+    Solver,
+    Guidance,
+    SecondGuidance,
+    Height,
+    Width,
+    Frames,
+    FrameRate,
+    MaxTokens,
+    Eta,
+    CleanCaption,
+    Sizing,
+    Decoding,
+    PromptEmbeds,
+    Lora,
+    SecondLora,
+    Transformer,
+    WithoutAudio,
+    Image,
+    LastImage,
+    Keyframe,
+    VideoPrefix,
+    Video,
+    Mask,
+    Reference,
+    Audio,
+}
+
+impl Field {
+    /// Its name in programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Field::Prompt => "prompt",
+            Field::Count => "count",
+            Field::Steps => "steps",
+            Field::Solver => "solver",
+            Field::Guidance => "guidance",
+            Field::SecondGuidance => "guidance_2",
+            Field::Height => "height",
+            Field::Width => "width",
+            Field::Frames => "frames",
+            Field::FrameRate => "fps",
+            Field::MaxTokens => "max_tokens",
+            Field::Eta => "eta",
+            Field::CleanCaption => "clean_caption",
+            Field::Sizing => "resolution_binning",
+            Field::Decoding => "tile_vae",
+            Field::PromptEmbeds => "prompt_embeds",
+            Field::Lora => "lora",
+            Field::SecondLora => "lora_2",
+            Field::Transformer => "transformer",
+            Field::WithoutAudio => "without_audio",
+            Field::Image => "image",
+            Field::LastImage => "last_image",
+            Field::Keyframe => "keyframe",
+            Field::VideoPrefix => "video_prefix",
+            Field::Video => "video",
+            Field::Mask => "mask",
+            Field::Reference => "reference",
+            Field::Audio => "audio",
+        }
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<families::Condition> for Field {
+    fn from(condition: families::Condition) -> Field {
+        use families::Condition;
+        match condition {
+            Condition::Image => Field::Image,
+            Condition::LastImage => Field::LastImage,
+            Condition::Keyframe => Field::Keyframe,
+            Condition::VideoPrefix => Field::VideoPrefix,
+            Condition::Video => Field::Video,
+            Condition::Mask => Field::Mask,
+            Condition::Reference => Field::Reference,
+            Condition::Audio => Field::Audio,
+        }
+    }
+}
+
+impl From<families::Error> for Error {
+    fn from(error: families::Error) -> Error {
+        match error {
+            families::Error::Folder(error) => error.into(),
+            families::Error::Model(error) => error.into(),
+            families::Error::Scheduler(error) => error.into(),
+            families::Error::World(error) => error.into(),
+        }
+    }
 }
 
 impl Error {
+    /// A field that cannot be as it is.
+    pub fn request(field: Field, reason: impl Into<String>) -> Error {
+        Error::Request { field, reason: reason.into() }
+    }
+
     pub(crate) fn read(path: &Path, source: std::io::Error) -> Error {
         Error::File { verb: "read", path: path.to_owned(), source }
     }

@@ -5,10 +5,10 @@ use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use folder::{ModelFolder, read_text, weight_files};
 use safetensors::SafeTensors;
 
 use crate::error::{Error, Result};
-use crate::folder::{ModelFolder, read_text, weight_files};
 
 /// What was found, part by part.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub fn inspect(path: &Path) -> Result<Report> {
             Ok(Report { title, parts })
         }
         _ if !path.exists() => {
-            Err(Error::Request(format!("there is no file or folder {}", path.display())))
+            Err(Error::Unknown(format!("there is no file or folder {}", path.display())))
         }
         _ => Err(unknown(path)),
     }
@@ -98,13 +98,13 @@ fn component(path: &Path) -> Result<Report> {
 /// The weights of a component, which a scheduler or a tokenizer does not have.
 fn weights_of(folder: &Path) -> Result<Option<Totals>> {
     match weight_files(folder) {
-        Err(Error::NoWeights(_)) => Ok(None),
+        Err(folder::Error::NoWeights(_)) => Ok(None),
         files => Ok(Some(totals(&files?)?)),
     }
 }
 
 fn unknown(path: &Path) -> Error {
-    Error::Request(format!(
+    Error::Unknown(format!(
         "{} is neither a safetensors file, a JSON config nor a model folder",
         path.display()
     ))
@@ -117,7 +117,7 @@ fn class_of(path: &Path) -> Result<Option<String>> {
     // diffusers writes a bare -Infinity, which is not JSON.
     let text = text.replace("-Infinity", "null").replace("Infinity", "null");
     let value: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|err| Error::Json { path: path.to_owned(), reason: err.to_string() })?;
+        .map_err(|err| folder::Error::Json { path: path.to_owned(), reason: err.to_string() })?;
     let class = value.get("_class_name").or_else(|| value.get("architectures")?.get(0));
     let class = class.or_else(|| value.get("tokenizer_class"));
     Ok(class.and_then(|class| class.as_str()).map(str::to_owned))

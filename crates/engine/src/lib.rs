@@ -1,45 +1,34 @@
-//! Pipelines as typed stages: Encode, Denoise, Decode.
+//! `Request -> Scene -> sampler -> decode`, for every family of the table.
 //!
 //! A [`Pipeline`] is opened from a diffusers folder, checks a [`Request`] against the model before
 //! any work starts, and answers with pictures. It writes no output file and draws no bar. A
 //! [`FolderEncoder`] makes of clips and captions what the same model is trained on.
 
 mod captions;
-mod component;
-mod duet;
 mod encoder;
 mod error;
 mod finite;
-mod folder;
-mod hub;
+mod given;
 mod inspect;
-mod lattice;
-pub mod lora;
+mod job;
+mod media;
 mod pipeline;
-mod pixart;
 mod pixels;
 mod progress;
 mod request;
-mod sampling;
 mod scene;
 mod sizes;
 mod source_image;
+mod stages;
 mod tensors;
 mod text;
-pub mod tokenizer;
-mod wan;
+mod vision;
 
-pub use duet::{DUET_SCHEDULER, duet_process};
 pub use encoder::{ClipSizes, EncoderSetup, FolderEncoder};
-pub use error::{Error, Result};
-pub use folder::ModelFolder;
-pub use hub::{Hub, HubEvent, locate};
+pub use error::{Error, Field, Result};
 pub use inspect::{Report, inspect};
 pub use pipeline::{Answer, Frames, Latents, Pipeline, Residency, Setup};
 pub use progress::{Progress, Silent};
-pub use request::{CaptionStyle, Decoding, Request, Sizing, Solving};
-pub use scene::{Batch, Predict, SceneSampler};
+pub use request::{Audio, Decoding, Given, Media, Request, Sizing, Solving};
 pub use source_image::{ClipPreprocessor, Filter, SourceImage};
-pub use text::{
-    Padding, Preparation, PromptEmbedding, PromptSetup, TextRules, encode_negative_prompt,
-};
+pub use text::{PromptEmbedding, PromptSetup, encode_negative_prompt};

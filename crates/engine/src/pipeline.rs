@@ -1,18 +1,21 @@
-//! A folder of any family we have, and what all families share.
+//! A model of any family, opened: `Request -> Scene -> sampler -> decode`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use data::media::Frame;
-use models::dit::duet::DuetConfig;
-use nn::{Precision, Store};
+use data::media::{Frame, Waveform};
+use families::{Description, Record, TextRules};
+use folder::lora::LoraSource;
+use folder::{Component, Loras, ModelFolder, Storage};
+use nn::{OneDevice, Precision, Schedule, Store};
 
-use crate::error::{Error, Result};
-use crate::folder::ModelFolder;
-use crate::lora::LoraSource;
+use crate::error::{Error, Field, Result};
 use crate::progress::Progress;
 use crate::request::Request;
-use crate::{duet, pixart, tensors, wan};
+use crate::tensors;
+use crate::text::PromptEncoder;
+use crate::vision::Vision;
 
 /// How long components stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +27,7 @@ pub enum Residency {
 }
 
 /// How a folder is opened.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Setup {
     /// In which type the transformer's matrices are held.
     pub precision: Precision,
@@ -32,22 +35,43 @@ pub struct Setup {
     pub residency: Residency,
     /// Where to compute.
     pub device: Device,
+    /// How the transformer is run.
+    pub schedule: Arc<dyn Schedule>,
+    /// A safetensors file with the transformer's parameters, instead of the folder's.
+    pub transformer: Option<PathBuf>,
     /// Low-rank changes to the transformer, or to its first expert.
     pub loras: Vec<LoraSource>,
     /// Low-rank changes to the second expert.
     pub second_loras: Vec<LoraSource>,
 }
 
-/// A diffusers folder, checked and ready.
-pub struct Pipeline(Family);
-
-enum Family {
-    Duet(Box<duet::Pipeline>),
-    Pixart(Box<pixart::Pipeline>),
-    Wan(Box<wan::Pipeline>),
+impl Setup {
+    /// Everything as it is stored and kept, on one device, without LoRAs.
+    pub fn new(device: &Device) -> Setup {
+        Setup {
+            precision: Precision::Stored,
+            residency: Residency::Kept,
+            device: device.clone(),
+            schedule: Arc::new(OneDevice::default()),
+            transformer: None,
+            loras: Vec::new(),
+            second_loras: Vec::new(),
+        }
+    }
 }
 
-/// Receives what is decoded, frame by frame, so that no one need hold a whole clip.
+/// A model, checked and ready.
+pub struct Pipeline {
+    pub(crate) setup: Setup,
+    pub(crate) description: Description,
+    pub(crate) text: PromptEncoder,
+    /// In the order of the description.
+    pub(crate) transformers: Vec<Component>,
+    pub(crate) vae: Component,
+    pub(crate) vision: Option<Vision>,
+}
+
+/// Receives what is made, so that no one need hold a whole clip.
 pub trait Frames {
     /// Says how much is coming: so many samples of so many frames. Nothing was computed yet, so
     /// this is the place to refuse.
@@ -55,6 +79,14 @@ pub trait Frames {
     /// # Errors
     /// It cannot be received.
     fn begin(&mut self, samples: usize, frames: usize) -> Result<()>;
+
+    /// The sound of a sample; the sounds of all samples come before the first frame.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    fn sound(&mut self, _sample: usize, _sound: Waveform) -> Result<()> {
+        Ok(())
+    }
 
     /// The next frame of a sample; its frames come in order, and samples one after another.
     ///
@@ -67,6 +99,8 @@ pub trait Frames {
 pub struct Answer {
     /// The final latents, before the VAE, in the model's own scaling.
     pub latents: Latents,
+    /// The same `[samples, C, F, h, w]` without what was given put back.
+    pub unpasted: Tensor<5>,
 }
 
 /// Final latents of all samples, in the shape diffusers gives them.
@@ -98,17 +132,43 @@ impl Pipeline {
     /// The folder is of no family we have, or a part of it is missing, damaged or unsupported.
     pub fn open(path: &Path, setup: &Setup) -> Result<Pipeline> {
         let folder = ModelFolder::open(path)?;
-        let class = folder.class();
-        if pixart::Pipeline::CLASSES.contains(&class) {
-            return Ok(Pipeline(Family::Pixart(Box::new(pixart::Pipeline::open(&folder, setup)?))));
-        }
-        if wan::Pipeline::CLASSES.contains(&class) {
-            return Ok(Pipeline(Family::Wan(Box::new(wan::Pipeline::open(&folder, setup)?))));
-        }
-        if duet::Pipeline::CLASSES.contains(&class) {
-            return Ok(Pipeline(Family::Duet(Box::new(duet::Pipeline::open(&folder, setup)?))));
-        }
-        Err(unsupported(&folder))
+        let description = with_records(families::describe(&folder)?, setup)?;
+        let text = PromptEncoder::open(&folder, &description)?;
+        let transformers = transformers(&folder, &description, setup)?;
+        let vae = match folder.has("vae") {
+            true => Component::new(folder.weights("vae")?, Storage::STORED, &[], |weights| {
+                description.vae.declare_parameters(weights)
+            })?,
+            false => Component::of(Store::new("no parameters")),
+        };
+        let vision = match description.image_tokens {
+            Some(_) => Some(Vision::open(&folder)?),
+            None => None,
+        };
+        Ok(Pipeline { setup: setup.clone(), description, text, transformers, vae, vision })
+    }
+
+    /// A model that is in memory only: one in training, of a family that needs no encoders.
+    ///
+    /// # Errors
+    /// The parameters are not those of such a model, or it needs encoders.
+    pub fn of(description: Description, store: Store, setup: &Setup) -> Result<Pipeline> {
+        let text = PromptEncoder::without_folder(&description)?;
+        let network = &description.transformers[0].network;
+        store.agree(&[], |weights| network.declare(weights))?;
+        Ok(Pipeline {
+            setup: setup.clone(),
+            description,
+            text,
+            transformers: vec![Component::of(store)],
+            vae: Component::of(Store::new("no parameters")),
+            vision: None,
+        })
+    }
+
+    /// What the model is.
+    pub fn description(&self) -> &Description {
+        &self.description
     }
 
     /// Whether a request can be run; nothing runs.
@@ -116,11 +176,7 @@ impl Pipeline {
     /// # Errors
     /// It does not fit the model.
     pub fn check(&self, request: &Request) -> Result<()> {
-        match &self.0 {
-            Family::Duet(pipeline) => pipeline.check(request).map(drop),
-            Family::Pixart(pipeline) => pipeline.check(request).map(drop),
-            Family::Wan(pipeline) => pipeline.check(request).map(drop),
-        }
+        self.job(request).map(drop)
     }
 
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.
@@ -134,16 +190,23 @@ impl Pipeline {
         progress: &mut dyn Progress,
         frames: &mut dyn Frames,
     ) -> Result<Answer> {
-        match &mut self.0 {
-            Family::Duet(pipeline) => pipeline.run(request, progress, frames),
-            Family::Pixart(pipeline) => pipeline.run(request, progress, frames),
-            Family::Wan(pipeline) => pipeline.run(request, progress, frames),
-        }
-    }
-
-    /// A Duet that is in memory only: a model in training.
-    pub fn duet(config: DuetConfig, store: Store, device: &Device) -> Result<Pipeline> {
-        Ok(Pipeline(Family::Duet(Box::new(duet::Pipeline::of(config, store, device)?))))
+        let job = self.job(request)?;
+        frames.begin(job.samples, job.size[0])?;
+        let captions = match job.captions.clone() {
+            Some(captions) => captions,
+            None => self.encode(request, &job, progress)?,
+        };
+        self.release(|own| own.text.close());
+        let conditionings = self.condition(&job, progress)?;
+        self.release(|own| {
+            own.vae.close();
+            own.vision.iter_mut().for_each(Vision::close);
+        });
+        let sampled = self.sample(request, &job, (&captions, &conditionings), progress)?;
+        self.release(|own| own.transformers.iter_mut().for_each(Component::close));
+        self.decode(request, &job, &sampled, (progress, frames))?;
+        self.release(|own| own.vae.close());
+        Ok(sampled.answer(&self.description))
     }
 
     /// Puts other parameters in the place of the transformer's, or of its first expert's: a model in
@@ -152,30 +215,72 @@ impl Pipeline {
     /// # Errors
     /// They are not those of this transformer.
     pub fn replace_transformer(&mut self, store: Store) -> Result<()> {
-        match &mut self.0 {
-            Family::Duet(pipeline) => pipeline.replace_transformer(store),
-            Family::Pixart(pipeline) => pipeline.replace_transformer(store),
-            Family::Wan(pipeline) => pipeline.replace_transformer(store),
-        }
+        let network = &self.description.transformers[0].network;
+        Ok(self.transformers[0].replace(store, |weights| network.declare(weights))?)
     }
 
-    /// Frames per second at which this model's clips are meant to play.
-    pub fn frame_rate(&self) -> f64 {
-        match &self.0 {
-            Family::Duet(pipeline) => pipeline.frame_rate(),
-            Family::Pixart(_) => 1.0,
-            Family::Wan(pipeline) => pipeline.frame_rate(),
+    pub(crate) fn device(&self) -> &Device {
+        &self.setup.device
+    }
+
+    /// The width of a prompt embedding.
+    pub(crate) fn text_width(&self) -> usize {
+        self.text.width()
+    }
+
+    pub(crate) fn text_rules(&self) -> Option<TextRules> {
+        self.text.rules()
+    }
+
+    pub(crate) fn check_prompts(&self, request: &Request) -> Result<()> {
+        self.text.check(request, &self.setup.device)
+    }
+
+    fn release(&mut self, close: impl FnOnce(&mut Pipeline)) {
+        if self.setup.residency == Residency::OneAtATime {
+            close(self);
         }
     }
 }
 
-/// A folder of no family that we have.
-pub(crate) fn unsupported(folder: &ModelFolder) -> Error {
-    let published = pixart::Pipeline::CLASSES.iter().chain(&wan::Pipeline::CLASSES);
-    let supported = published.chain(&duet::Pipeline::CLASSES);
-    Error::Pipeline {
-        path: folder.path().join("model_index.json"),
-        class: folder.class().to_owned(),
-        supported: supported.copied().collect::<Vec<_>>().join(", "),
+/// The transformers of a folder, with their LoRAs.
+fn transformers(
+    folder: &ModelFolder,
+    description: &Description,
+    setup: &Setup,
+) -> Result<Vec<Component>> {
+    let experts = &description.transformers;
+    if experts.len() == 1 && !setup.second_loras.is_empty() {
+        return Err(Error::request(Field::SecondLora, "this model has one expert; leave it out"));
     }
+    if experts.len() > 1 && setup.transformer.is_some() {
+        let reason = "this model has two experts, and one file is one of them; leave it out";
+        return Err(Error::request(Field::Transformer, reason));
+    }
+    let storage = Storage { precision: setup.precision, kept: description.family.kept };
+    let open =
+        |(expert, sources): (&families::Transformer, &Vec<LoraSource>)| -> Result<Component> {
+            let ignored: Vec<&str> = expert.ignored.iter().map(String::as_str).collect();
+            let files = match &setup.transformer {
+                Some(file) => vec![file.clone()],
+                None => folder.weights(expert.component)?,
+            };
+            let component = Component::new(files, storage, &ignored, |weights| {
+                expert.network.declare(weights)
+            })?;
+            let names = description.family.lora_names();
+            Ok(component.adapted(Loras { sources: sources.clone(), names })?)
+        };
+    experts.iter().zip([&setup.loras, &setup.second_loras]).map(open).collect()
+}
+
+/// The description with what LoRAs and a single file say of themselves.
+fn with_records(mut description: Description, setup: &Setup) -> Result<Description> {
+    let loras = setup.loras.iter().map(|lora| folder::lora::file(&lora.path));
+    let files = setup.transformer.iter().map(|file| Ok(file.clone()));
+    for file in files.chain(loras) {
+        let record = Record::of_metadata(&folder::metadata(&file?)?)?;
+        description = description.with_record(record);
+    }
+    Ok(description)
 }

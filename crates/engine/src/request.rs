@@ -1,21 +1,24 @@
 //! What a user asks for.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use data::media::Frame;
+use families::TextRules;
+
+use crate::error::{Error, Field, Result};
 
 /// Samples of one run at the most; the latents of all of them are held until the end.
 const MOST_SAMPLES: usize = 10_000;
 
-/// Text tokens at the most: the bias of T5's scores grows with their square.
-pub(crate) const MOST_TOKENS: usize = 4096;
-
 /// A request as it was written; a pipeline checks it against its model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// One picture (or `count` pictures) per prompt.
+    /// One clip or picture (or `count` of them) per prompt.
     pub prompts: Vec<String>,
-    /// What the pictures should not be.
+    /// What is given beside each prompt: one for all of them, or one each.
+    pub given: Vec<Given>,
+    /// What the clips should not be.
     pub negative: String,
     /// Denoising steps; the model's own if not given.
     pub steps: Option<usize>,
@@ -30,13 +33,15 @@ pub struct Request {
     pub width: Option<usize>,
     /// Frames of a clip; the model's own if not given.
     pub frames: Option<usize>,
-    /// The picture a clip begins with, for models that take one.
-    pub image: Option<PathBuf>,
-    /// The picture a clip ends with, for models that take one.
-    pub last_image: Option<PathBuf>,
+    /// Frames per second; the model's own if not given.
+    pub frame_rate: Option<f64>,
+    /// Leave the sound out that the model would make.
+    pub without_audio: bool,
     /// The seed of all noise.
     pub seed: u64,
-    /// Pictures per prompt.
+    /// The number of the first sample: sample `n` of another request is sample `n` of this one too.
+    pub first_sample: u64,
+    /// Samples per prompt.
     pub count: usize,
     /// Text tokens at the most; the model's own if not given.
     pub max_tokens: Option<usize>,
@@ -49,30 +54,109 @@ pub struct Request {
     /// Text embeddings instead of prompts.
     pub prompt_embeds: Option<PathBuf>,
     /// Repair captions scraped from the web.
-    pub clean_caption: CaptionStyle,
+    pub clean_caption: bool,
     /// Generate at the nearest size the model was trained on and resize.
     pub sizing: Sizing,
     /// Decode in tiles.
     pub decoding: Decoding,
 }
 
+impl Default for Request {
+    fn default() -> Request {
+        Request {
+            prompts: Vec::new(),
+            given: vec![Given::default()],
+            negative: String::new(),
+            steps: None,
+            guidance: None,
+            second_guidance: None,
+            height: None,
+            width: None,
+            frames: None,
+            frame_rate: None,
+            without_audio: false,
+            seed: 0,
+            first_sample: 0,
+            count: 1,
+            max_tokens: None,
+            eta: None,
+            solving: Solving::Recorded,
+            noise: None,
+            prompt_embeds: None,
+            clean_caption: false,
+            sizing: Sizing::Exact,
+            decoding: Decoding::Whole,
+        }
+    }
+}
+
+/// What is given beside a prompt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Given {
+    /// The picture a clip begins with.
+    pub image: Option<Media>,
+    /// The picture a clip ends with.
+    pub last_image: Option<Media>,
+    /// Pictures for frames in between, counted from 0.
+    pub keyframes: Vec<(usize, Media)>,
+    /// The first frames of a clip.
+    pub video_prefix: Option<Media>,
+    /// The whole clip.
+    pub video: Option<Media>,
+    /// What is made anew of what is given: white is, black stays.
+    pub mask: Option<Media>,
+    /// Other clips to look at, each with how many times smaller it is shown; the model's own scale if
+    /// not said.
+    pub references: Vec<(Media, Option<usize>)>,
+    /// The sound: a WAV file, or samples from -1 to 1 at the model's own rate.
+    pub audio: Option<Audio>,
+}
+
+/// Pictures or clips that are given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Media {
+    /// A picture, a video, or a folder of frames.
+    File(PathBuf),
+    /// Frames in memory, of 8 bits as files have them.
+    Frames(Arc<Vec<Frame>>),
+}
+
+/// A sound that is given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Audio {
+    /// A WAV file.
+    File(PathBuf),
+    /// Samples from -1 to 1, mono, at the model's own rate.
+    Samples(Arc<Vec<f32>>),
+}
+
 impl Request {
     /// How many samples it makes of `prompts` prompts.
     ///
     /// # Errors
-    /// None, or more than a run takes.
+    /// None, or more than a run takes, or conditions for another number of prompts.
     pub fn samples(&self, prompts: usize) -> Result<usize> {
         let count = self.count;
-        if prompts == 0 || count == 0 {
-            let reason = "there is nothing to generate; give a --prompt and a --count of 1 or more";
-            return Err(Error::Request(reason.to_owned()));
+        if prompts == 0 {
+            return Err(Error::request(Field::Prompt, "there is nothing to make; give one"));
+        }
+        if count == 0 {
+            return Err(Error::request(Field::Count, "there is nothing to make; give 1 or more"));
+        }
+        if self.given.len() != 1 && self.given.len() != prompts {
+            let given = self.given.len();
+            let reason = format!("there are conditions for {given} prompts, but {prompts} prompts");
+            return Err(Error::request(Field::Prompt, reason));
         }
         let samples = prompts.checked_mul(count).filter(|samples| *samples <= MOST_SAMPLES);
         samples.ok_or_else(|| {
-            Error::Request(format!(
-                "--count {count} for {prompts} prompt(s) is more than the {MOST_SAMPLES} samples \
-                 of one run; lower it or run several times"
-            ))
+            Error::request(
+                Field::Count,
+                format!(
+                    "{count} for {prompts} prompt(s) is more than the {MOST_SAMPLES} samples of one \
+                     run; lower it or run several times"
+                ),
+            )
         })
     }
 
@@ -81,11 +165,11 @@ impl Request {
     /// # Errors
     /// None or too many were asked for.
     pub(crate) fn text_tokens(&self, own: usize) -> Result<usize> {
-        let tokens = self.max_tokens.unwrap_or(own);
-        if (1..=MOST_TOKENS).contains(&tokens) {
+        let (tokens, most) = (self.max_tokens.unwrap_or(own), TextRules::MOST_TOKENS);
+        if (1..=most).contains(&tokens) {
             return Ok(tokens);
         }
-        Err(Error::Request(format!("--max-tokens is {tokens}; choose 1 to {MOST_TOKENS}")))
+        Err(Error::request(Field::MaxTokens, format!("it is {tokens}; choose 1 to {most}")))
     }
 
     /// The guidance asked for, or else `usual`; a student of few steps has its teacher's guidance in
@@ -104,47 +188,6 @@ impl Request {
             Solving::Renoise(timesteps) => Some(timesteps),
         }
     }
-
-    /// Refuses whatever is not about text; `model` says what this one makes.
-    pub(crate) fn refuse_beyond_text(&self, model: &str) -> Result<()> {
-        let asked = [
-            ("--image", self.image.is_some()),
-            ("--last-image", self.last_image.is_some()),
-            ("--guidance-2", self.second_guidance.is_some()),
-            ("--prompt-embeds", self.prompt_embeds.is_some()),
-            ("--eta", self.eta.is_some()),
-            ("--max-tokens", self.max_tokens.is_some()),
-            ("--resolution-binning", self.sizing == Sizing::Binned),
-            ("--tile-vae", self.decoding == Decoding::Tiled),
-        ];
-        match asked.iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(Error::Request(format!("{model}; leave {option} out"))),
-            None => Ok(()),
-        }
-    }
-
-    /// Refuses what only models of clips understand; `model` says what this one makes.
-    pub(crate) fn refuse_video(&self, model: &str) -> Result<()> {
-        let asked = [
-            ("--frames", self.frames.is_some_and(|frames| frames != 1)),
-            ("--image", self.image.is_some()),
-            ("--last-image", self.last_image.is_some()),
-            ("--guidance-2", self.second_guidance.is_some()),
-        ];
-        match asked.iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(Error::Request(format!("{model}; leave {option} out"))),
-            None => Ok(()),
-        }
-    }
-}
-
-/// What happens to a caption before it is cut into tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CaptionStyle {
-    /// Lower case, without surrounding space.
-    Plain,
-    /// Also cleaned of addresses, markup and the like.
-    Cleaned,
 }
 
 /// At which size a picture is generated.

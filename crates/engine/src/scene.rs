@@ -1,199 +1,257 @@
-//! Makes what is free in a scene: the one way from noise to tokens for whatever is given beside them,
-//! first frames, references, masks or the other modality.
+//! Requests as scenes: what is given enters as clean tokens, channels beside the noise or an image
+//! encoder's tokens; everything else is free.
 
-use burn::tensor::Tensor;
-use diffusion::{
-    Branch, Draw, Guidance, NoiseLevels, Part, Process, Scene, SchedulerConfig, Solver, State,
-    Track, Tracks, denoise,
-};
-use nn::{Context, Inputs, Prediction};
+use burn::tensor::{Device, Tensor};
+use diffusion::{Part, Reference, Scene, Track};
+use families::{Condition, Description, Entry};
+use nn::{Context, patchify};
 
-use crate::error::{Error, Result};
-use crate::progress::{self, Progress};
+use crate::error::Result;
+use crate::given::GivenMedia;
+use crate::job::Job;
+use crate::media::Pictures;
 
-/// A network, however its parameters are held.
-pub type Predict<'a> = &'a mut dyn FnMut(&Inputs) -> Result<Prediction>;
+/// Encodes clips `[1, 3, F, H, W]` from -1 to 1 to latents `[1, C, f, h, w]`.
+pub(crate) type Encode<'a> = &'a mut dyn FnMut(Tensor<5>) -> Result<Tensor<5>>;
 
-/// How scenes are made.
-#[derive(Clone, Debug)]
-pub struct SceneSampler {
-    process: Process,
-    solver: Solver,
-    guidance: Guidance,
-    /// Whether the solver follows velocities, whatever the network predicts.
-    velocities: bool,
-    /// What the video starts from instead of noise from the seed, `[B, N, C]`.
-    start: Option<Tensor<3>>,
+/// What is given beside one prompt, as tensors of one sample.
+#[derive(Clone)]
+pub(crate) struct Conditioning {
+    part: Part,
+    /// Clean latents `[1, C, f, h, w]`, zero where nothing is given.
+    clean: Tensor<5>,
+    /// Which tokens are given.
+    fixed: Vec<bool>,
+    /// Channels beside the noise, `[1, N, C']`.
+    beside: Option<Tensor<3>>,
+    references: Vec<Reference>,
+    /// An image encoder's tokens, `[1, L, D]`.
+    pub(crate) image: Option<Tensor<3>>,
+    /// Latents `[1, C, T, 1]` of a given sound.
+    sound: Option<Tensor<4>>,
 }
 
-/// Which samples of a run a batch holds: all noise belongs to (seed, sample).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batch {
-    /// The seed of all noise.
-    pub seed: u64,
-    /// The number of the first sample.
-    pub first: u64,
+impl Conditioning {
+    /// Encodes what is given.
+    ///
+    /// # Errors
+    /// The VAE refuses a clip.
+    pub(crate) fn new(
+        given: &GivenMedia,
+        model: &Description,
+        job: &Job,
+        device: &Device,
+        encode: Encode<'_>,
+    ) -> Result<Conditioning> {
+        let [frames, rows, columns] = job.latents;
+        let shape = [1, model.vae.latent_channels(), frames, rows, columns];
+        let mut own = Conditioning {
+            part: Part::Generated,
+            clean: Tensor::zeros(shape, device),
+            fixed: Vec::new(),
+            beside: None,
+            references: Vec::new(),
+            image: None,
+            sound: None,
+        };
+        match model.conditions.entry(Condition::Image) {
+            Some(Entry::Channels) => {
+                own.beside = Some(beside(given, model, job, device, encode)?);
+                own.fixed = vec![false; tokens(model, job)];
+            }
+            _ => own.fix(given, model, job, device, encode)?,
+        }
+        own.refer(given, model, job, device, encode)?;
+        if let (Some(samples), Some(sound)) = (&given.audio, model.sound) {
+            own.sound = Some(sound.codec.encode(samples, device)?.unsqueeze_dim(3));
+        }
+        Ok(own)
+    }
+
+    /// Puts clean latents in their places and fixes their tokens.
+    fn fix(
+        &mut self,
+        given: &GivenMedia,
+        model: &Description,
+        job: &Job,
+        device: &Device,
+        encode: Encode<'_>,
+    ) -> Result<()> {
+        let geometry = &model.geometry;
+        let [_, height, width] = job.size;
+        let last = job.latents[0] - 1;
+        let mut here = vec![false; job.latents[0]];
+        let mut put = |clean: &mut Tensor<5>, at: usize, latents: Tensor<5>| {
+            let [_, channels, count, rows, columns] = latents.dims();
+            here[at..at + count].fill(true);
+            let place = [0..1, 0..channels, at..at + count, 0..rows, 0..columns];
+            *clean = clean.clone().slice_assign(place, latents);
+        };
+        let clip = given.video.as_ref().or(given.video_prefix.as_ref());
+        if let Some(pictures) = clip {
+            put(&mut self.clean, 0, encode(pictures.clip([height, width], device))?);
+        }
+        let first = given.image.iter().map(|picture| (0, picture));
+        let later = given.keyframes.iter().map(|(at, picture)| (*at, picture));
+        let end = given.last_image.iter().map(|picture| (last, picture));
+        for (at, picture) in first.chain(later).chain(end) {
+            let latents = still(picture, at, (model, job), device, encode)?;
+            put(&mut self.clean, at, latents);
+        }
+        let free = given.mask.as_ref().map(|white| geometry.touched_tokens(white, job.size));
+        let per_frame = tokens(model, job) / (job.latents[0] / geometry.patch[0]);
+        let fixed = |token: usize| {
+            let frame = token / per_frame * geometry.patch[0];
+            let is_here = here[frame..frame + geometry.patch[0]].iter().all(|it| *it);
+            is_here && free.as_ref().is_none_or(|free| !free[token])
+        };
+        self.fixed = (0..tokens(model, job)).map(fixed).collect();
+        if given.video.is_some() && given.mask.is_none() {
+            self.part = Part::Given;
+        }
+        Ok(())
+    }
+
+    fn refer(
+        &mut self,
+        given: &GivenMedia,
+        model: &Description,
+        job: &Job,
+        device: &Device,
+        encode: Encode<'_>,
+    ) -> Result<()> {
+        let target = model.geometry.video(&self.clean, &[job.frame_rate])?.positions;
+        for own in &given.references {
+            let latents = encode(own.pictures.clip(own.size, device))?;
+            let tokens = model.geometry.video(&latents, &[job.frame_rate])?;
+            let time = model.geometry.coordinates.time;
+            let positions = own.scale.align(time, tokens.positions, &target);
+            self.references.push(Reference { tokens: tokens.values, positions });
+        }
+        Ok(())
+    }
 }
 
-/// The tokens of a track with the solver's memory of them.
-type Moving = (Tensor<3>, State);
+/// Tokens of the clip.
+fn tokens(model: &Description, job: &Job) -> usize {
+    (0..3).map(|axis| job.latents[axis] / model.geometry.patch[axis]).product()
+}
 
-impl SceneSampler {
-    /// So many steps of a scheduler.
-    ///
-    /// # Errors
-    /// The scheduler cannot take so many steps.
-    pub fn scheduled(
-        process: Process,
-        (scheduler, steps): (&SchedulerConfig, usize),
-        tokens: usize,
-        guidance: Guidance,
-    ) -> Result<SceneSampler> {
-        let solver = scheduler.solver(steps, tokens)?;
-        Ok(SceneSampler { process, solver, guidance, velocities: true, start: None })
+/// The latents `[1, C, 1, h, w]` of a picture that fills latent frame `at`: all frames of its group show it.
+fn still(
+    picture: &Pictures,
+    at: usize,
+    (model, job): (&Description, &Job),
+    device: &Device,
+    encode: Encode<'_>,
+) -> Result<Tensor<5>> {
+    let [_, height, width] = job.size;
+    // A causal VAE treats the first latent frame apart, so another one is taken from behind it.
+    let behind = usize::from(at > 0 && model.geometry.frames(2) != 2 * model.geometry.frames(1));
+    let count = model.geometry.frames(behind + 1);
+    let clip = picture.clip([height, width], device).repeat_dim(2, count);
+    Ok(encode(clip)?.slice_dim(2, behind..behind + 1))
+}
+
+/// Channels beside the noise, `[1, N, C']`: which frames are given, and the latents of the clip of given
+/// pictures with grey between them.
+fn beside(
+    given: &GivenMedia,
+    model: &Description,
+    job: &Job,
+    device: &Device,
+    encode: Encode<'_>,
+) -> Result<Tensor<3>> {
+    let [frames, height, width] = job.size;
+    let pictures = [given.image.as_ref(), given.last_image.as_ref()];
+    let mut clips: Vec<Tensor<5>> =
+        pictures.into_iter().flatten().map(|it| it.clip([height, width], device)).collect();
+    let between = frames.saturating_sub(clips.len());
+    if between > 0 {
+        clips.insert(1, Tensor::zeros([1, 3, between, height, width], device));
     }
+    let latents = encode(Tensor::cat(clips, 2))?;
+    let mask = given_frames(given, model, job, device);
+    Ok(patchify(Tensor::cat(vec![mask, latents], 1), model.geometry.patch))
+}
 
-    /// The few steps of a distilled network: at each timestep clean tokens are predicted and noised
-    /// again to the next.
-    ///
-    /// # Errors
-    /// The timesteps do not fall, or the process has no such.
-    pub fn renoising(
-        process: Process,
-        timesteps: &[f64],
-        guidance: Guidance,
-    ) -> Result<SceneSampler> {
-        let solver = Solver::renoise(&process, timesteps)?;
-        Ok(SceneSampler { process, solver, guidance, velocities: false, start: None })
+/// One where a frame is given, zero elsewhere, `[1, M, f, h, w]`: the first frame counts `M` times.
+fn given_frames(given: &GivenMedia, model: &Description, job: &Job, device: &Device) -> Tensor<5> {
+    let (channels, [frames, rows, columns]) = (model.conditions.mask_channels, job.latents);
+    let last = job.size[0] - 1;
+    let is_given = |frame: usize| frame == 0 || (frame == last && given.last_image.is_some());
+    let mut values = Vec::with_capacity(channels * frames);
+    for channel in 0..channels {
+        // Latent frame 0 holds the first frame alone, each later one as many as there are channels.
+        let frame = |latent: usize| (latent * channels + channel + 1).saturating_sub(channels);
+        values.extend((0..frames).map(|latent| f32::from(u8::from(is_given(frame(latent))))));
     }
+    let values = Tensor::<1>::from_floats(&values[..], device);
+    let mask: Tensor<5> = values.reshape([1, channels, frames, 1, 1]);
+    mask.expand([1, channels, frames, rows, columns])
+}
 
-    /// The same, whose video starts from given noise, `[B, N, C]`.
-    pub fn starting_from(self, start: Option<Tensor<3>>) -> SceneSampler {
-        SceneSampler { start, ..self }
-    }
-
-    /// How many steps it takes.
-    pub fn steps(&self) -> usize {
-        self.solver.steps().len()
-    }
-
-    /// The tokens of every track, `[B, N, C]`, those that are given as they are. `null` is the text of
-    /// the unconditional prediction, which guidance above 1 needs.
-    ///
-    /// # Errors
-    /// The scene does not fit the network, a text is missing, or the user interrupted.
-    pub fn run(
-        &self,
-        scene: &Scene,
-        null: Option<&Context>,
-        batch: Batch,
-        progress: &mut dyn Progress,
-        predict: Predict<'_>,
-    ) -> Result<Tracks<Tensor<3>>> {
-        let without = match (self.guidance.branches().contains(&Branch::Unconditional), null) {
-            (false, _) => None,
-            (true, Some(null)) => Some(scene.with_text(null)),
-            (true, None) => {
-                let reason = "guidance above 1 needs the text of the unconditional prediction";
-                return Err(Error::Request(reason.to_owned()));
-            }
+/// A scene of several samples, each with what is given beside it and its text `[1, L, D]`.
+///
+/// # Errors
+/// The latents do not fit the model.
+pub(crate) fn scene(
+    samples: &[(&Conditioning, &Context)],
+    model: &Description,
+    job: &Job,
+) -> Result<Scene> {
+    let stack = |of: &dyn Fn(&Conditioning) -> Tensor<5>| {
+        Tensor::cat(samples.iter().map(|(own, _)| of(own)).collect(), 0)
+    };
+    let (first, _) = samples[0];
+    let latents = stack(&|own| own.clean.clone());
+    let tokens = model.geometry.video(&latents, &vec![job.frame_rate; samples.len()])?;
+    let context = contexts(samples);
+    let mut video = Track::new(first.part, tokens, context.clone());
+    video.frame = model.geometry.frame_size(&latents);
+    let fixed: Vec<bool> = samples.iter().flat_map(|(own, _)| own.fixed.iter().copied()).collect();
+    video.fix(&fixed);
+    video.beside = stacked(samples, |own| own.beside.clone());
+    for at in 0..first.references.len() {
+        let join = |of: &dyn Fn(&Reference) -> Tensor<3>| {
+            Tensor::cat(samples.iter().map(|(own, _)| of(&own.references[at])).collect(), 0)
         };
-        let start = scene.each(|name, track| {
-            let given = self.start.clone().filter(|_| name == "video");
-            let drawn = || noise(track, batch.draw("initial-noise", name), batch.first);
-            (given.unwrap_or_else(drawn), self.solver.state())
-        });
-        let end = denoise(0..self.steps(), vec![start], |place, tracks| {
-            progress::check(progress)?;
-            let said =
-                self.predict([Some(scene), without.as_ref()], &tracks, place.step, predict)?;
-            let next = self.advance(scene, (tracks, said), place.step, batch)?;
-            progress.reach(place.step + 1);
-            Ok::<_, Error>(next)
-        })?;
-        let end = end.into_iter().next().expect("one patch goes in and comes out");
-        let sound = scene.audio.as_ref().zip(end.audio);
-        Ok(Tracks {
-            video: scene.video.keep(end.video.0),
-            audio: sound.map(|(track, (tokens, _))| track.keep(tokens)),
-        })
+        let tokens = join(&|own| own.tokens.clone());
+        let positions = samples.iter().map(|(own, _)| own.references[at].positions.clone());
+        video.refer(Reference { tokens, positions: Tensor::cat(positions.collect(), 0) });
     }
-
-    /// What the network says about every track, `[B, N, C]`, guided if there is a second scene.
-    fn predict(
-        &self,
-        [with, without]: [Option<&Scene>; 2],
-        tracks: &Tracks<Moving>,
-        step: usize,
-        predict: Predict<'_>,
-    ) -> Result<Tracks<Tensor<3>>> {
-        let level = self.level(step);
-        let mut ask = |scene: &Scene| -> Result<Tracks<Tensor<3>>> {
-            let levels =
-                scene.each(|_, track| NoiseLevels::per_sample(vec![level; track.samples()]));
-            let tokens = tracks.clone().map(|(tokens, _)| tokens);
-            let said = predict(&scene.inputs(&self.process, tokens, &levels))?;
-            let sound = scene.audio.as_ref().zip(said.audio);
-            Ok(Tracks {
-                video: scene.video.own(said.video),
-                audio: sound.map(|(track, said)| track.own(said)),
-            })
-        };
-        let conditional = ask(with.expect("there is always a scene"))?;
-        let Some(without) = without else { return Ok(conditional) };
-        let both = conditional.zip(ask(without)?);
-        Ok(both.map(|(with, without)| self.guidance.combine(with, without)))
-    }
-
-    /// Every track one step on.
-    fn advance(
-        &self,
-        scene: &Scene,
-        (tracks, said): (Tracks<Moving>, Tracks<Tensor<3>>),
-        step: usize,
-        batch: Batch,
-    ) -> Result<Tracks<Moving>> {
-        let one = |name: &str, track: &Track, moving: Moving, said: Tensor<3>| -> Result<Moving> {
-            let (tokens, mut state) = moving;
-            if track.part == Part::Given {
-                return Ok((tokens, state));
-            }
-            let said = match self.velocities {
-                true => {
-                    let level = Tensor::from_floats([[[self.level(step)]]], &tokens.device());
-                    self.process.for_solver(tokens.clone(), said, level)
+    let audio = match (model.sound, job.sound) {
+        (Some(sound), Some(steps)) => {
+            let given = samples.iter().filter_map(|(own, _)| own.sound.clone()).collect::<Vec<_>>();
+            let (part, latents) = match given.len() == samples.len() {
+                true => (Part::Given, Tensor::cat(given, 0)),
+                false => {
+                    let shape = [samples.len(), sound.codec.block, steps, 1];
+                    (Part::Generated, Tensor::zeros(shape, &latents.device()))
                 }
-                false => said,
             };
-            let noise = self.solver.wants_noise(step).then(|| {
-                let draw = batch.draw("solver-noise", name).step(step as u64);
-                noise(track, draw, batch.first)
-            });
-            let tokens = self.solver.step(step, &mut state, tokens, said, noise)?;
-            Ok((tokens, state))
-        };
-        let video = one("video", &scene.video, tracks.video, said.video)?;
-        let sound = scene.audio.as_ref().zip(tracks.audio).zip(said.audio);
-        let audio = sound.map(|((track, moving), said)| one("audio", track, moving, said));
-        Ok(Tracks { video, audio: audio.transpose()? })
-    }
+            Some(Track::new(part, model.geometry.audio(&latents), context))
+        }
+        _ => None,
+    };
+    Ok(Scene { video, audio })
+}
 
-    fn level(&self, step: usize) -> f32 {
-        self.process.level(self.solver.steps()[step].timestep) as f32
+/// The texts of all samples, with what their image encoder sees.
+fn contexts(samples: &[(&Conditioning, &Context)]) -> Context {
+    let tokens = samples.iter().map(|(_, text)| text.tokens.clone()).collect();
+    let masks: Vec<_> = samples.iter().filter_map(|(_, text)| text.mask.clone()).collect();
+    Context {
+        tokens: Tensor::cat(tokens, 0),
+        mask: (!masks.is_empty()).then(|| Tensor::cat(masks, 0)),
+        image: stacked(samples, |own| own.image.clone()),
     }
 }
 
-impl Batch {
-    fn draw(self, stream: &str, track: &str) -> Draw {
-        Draw::new(self.seed).stream(stream).stream(track)
-    }
-}
-
-/// Normal noise `[B, N, C]` for a track, sample by sample.
-fn noise(track: &Track, draw: Draw, first: u64) -> Tensor<3> {
-    let [samples, tokens, channels] = track.clean.dims();
-    let each = (0..samples as u64).map(|sample| {
-        draw.sample(first + sample).normal_tensor([1, tokens, channels], &track.device())
-    });
-    Tensor::cat(each.collect(), 0)
+fn stacked<const D: usize>(
+    samples: &[(&Conditioning, &Context)],
+    of: impl Fn(&Conditioning) -> Option<Tensor<D>>,
+) -> Option<Tensor<D>> {
+    let all: Option<Vec<Tensor<D>>> = samples.iter().map(|(own, _)| of(own)).collect();
+    all.map(|all| Tensor::cat(all, 0))
 }

@@ -90,7 +90,7 @@ pub(crate) fn one_tensor_file<const D: usize>(key: &str, tensor: Tensor<D>) -> R
     let shape = tensor.dims().to_vec();
     let data = tensor.into_data();
     let view = TensorView::new(safetensors::Dtype::F32, shape, data.bytes())
-        .map_err(|err| Error::Request(format!("cannot store `{key}`: {err}")))?;
+        .map_err(|err| Error::Unknown(format!("cannot store `{key}`: {err}")))?;
     safetensors::serialize([(key, view)], None)
-        .map_err(|err| Error::Request(format!("cannot store `{key}`: {err}")))
+        .map_err(|err| Error::Unknown(format!("cannot store `{key}`: {err}")))
 }

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use data::preprocess::{Buckets, Cause, Frame, Media, Probe, Report, Rules, doctor, find_sources};
 use data::store::Bucket;
-use engine::{ClipSizes, Error, Result};
+use engine::ClipSizes;
 use indicatif::ProgressBar;
 
 use crate::bars;
+use crate::failure::{Failure, Outcome};
 
 /// Clips, and the sizes they are brought to.
 #[derive(clap::Args, Clone, Debug)]
@@ -36,17 +37,17 @@ impl Clips {
     ///
     /// # Errors
     /// There are none, or the model cannot encode one.
-    pub(crate) fn buckets(&self, sizes: Option<ClipSizes>) -> Result<Buckets> {
+    pub(crate) fn buckets(&self, sizes: Option<ClipSizes>) -> Outcome<Buckets> {
         if !(self.enlarge.is_finite() && self.enlarge > 0.0) {
             let reason = format!("--enlarge is {}; give a number above 0, like 1.5", self.enlarge);
-            return Err(Error::Request(reason));
+            return Err(Failure::Refused(reason));
         }
         let list = match (self.bucket.is_empty(), sizes) {
             (false, _) => self.bucket.clone(),
             (true, Some(sizes)) => vec![sizes.own],
             (true, None) => {
                 let reason = "there is no bucket; give --bucket, like 832x480x81, or --model";
-                return Err(Error::Request(reason.to_owned()));
+                return Err(Failure::refused(reason));
             }
         };
         let rules = sizes.map_or_else(Rules::default, |sizes| sizes.rules);
@@ -61,17 +62,17 @@ impl Clips {
     ///
     /// # Errors
     /// There are none, or the table cannot be read.
-    pub(crate) fn examine(&self, media: &dyn Media, buckets: &Buckets) -> Result<Report> {
+    pub(crate) fn examine(&self, media: &dyn Media, buckets: &Buckets) -> Outcome<Report> {
         let entries = find_sources(&self.data)?;
         if entries.is_empty() {
-            return Err(Error::Request(format!(
+            return Err(Failure::Refused(format!(
                 "there are no clips in {}; give a folder with videos or pictures, or a table that \
                  lists some",
                 self.data.display()
             )));
         }
         if self.reference_scale != 1 && entries.iter().all(|entry| entry.reference.is_none()) {
-            return Err(Error::Request(format!(
+            return Err(Failure::Refused(format!(
                 "--reference-scale is {}, but no clip of {} has a reference; give a table with the \
                  column `reference`, or leave the scale out",
                 self.reference_scale,

@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use data::preprocess::{Decoded, Media, MediaFiles, Report};
-use engine::{ClipSizes, Result};
+use engine::ClipSizes;
 
 use crate::clips::Clips;
+use crate::failure::Outcome;
 use crate::hub;
 
 /// Tell which clips of a dataset would be skipped, and why.
@@ -36,9 +37,9 @@ const SKIPPED: u8 = 1;
 ///
 /// # Errors
 /// The arguments are wrong; clips that are wrong are what it finds.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     let sizes = match &arguments.model {
-        Some(model) => Some(ClipSizes::of(&engine::locate(model, &hub::from_environment())?)?),
+        Some(model) => Some(ClipSizes::of(&folder::locate(model, &hub::from_environment())?)?),
         None => None,
     };
     let buckets = arguments.clips.buckets(sizes)?;

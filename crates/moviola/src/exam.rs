@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use burn::tensor::Device;
 use data::world::{Options, Scene, Tone, World};
-use diffusion::Guidance;
-use engine::{Progress, SceneSampler};
-use nn::{OneDevice, Schedule};
-use recipe::{Answer, Exam, Model, Score, ShapesConfig, Task};
+use engine::{Pipeline, Progress, Setup, Solving};
+use recipe::{Answer, Exam, Score, ShapesConfig, Task};
 use serde_json::json;
 
 use crate::bars::Bars;
@@ -58,9 +56,6 @@ pub(crate) struct Sampling {
     pub(crate) guidance: Option<f64>,
 }
 
-/// Steps and guidance if none are asked for.
-const USUAL: (usize, f64) = (16, 2.0);
-
 /// A task by its name.
 fn task(name: &str) -> Result<Task, String> {
     let found = Task::ALL.into_iter().find(|(known, _)| *known == name);
@@ -79,8 +74,6 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
 }
 
 fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
-    let device = Device::flex();
-    let model = Model::open(&arguments.model, &device)?;
     let task = arguments.task;
     let tone = task.sounds().then(Tone::default);
     let world = Options { tone, ..Options::default() };
@@ -88,8 +81,11 @@ fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
         ShapesConfig { world, colours: arguments.colour.clone(), ..ShapesConfig::default() };
     let mut bars = Bars::new(clock, signals::watch()?);
     let answers = match arguments.without_model {
-        true => Exam::new(task, shapes.rendered()?, &shapes.scenes()?).without_a_model(&device)?,
-        false => sit(&model, (task, &shapes), &arguments.sampling, &mut bars)?,
+        true => Exam::new(task, shapes.rendered()?, &shapes.scenes()?).without_a_model()?,
+        false => {
+            let mut model = Pipeline::open(&arguments.model, &Setup::new(&Device::flex()))?;
+            sit(&mut model, (task, &shapes), &arguments.sampling, &mut bars)?
+        }
     };
     bars.finish();
     let score = Score::new(&answers, &[]);
@@ -107,31 +103,20 @@ fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
 /// # Errors
 /// The model does not fit the world, or the user interrupted.
 pub(crate) fn sit(
-    model: &Model,
+    model: &mut Pipeline,
     (task, shapes): (Task, &ShapesConfig),
     sampling: &Sampling,
     progress: &mut dyn Progress,
 ) -> Outcome<Vec<Answer>> {
-    let device = Device::flex();
     let scenes: Vec<Scene> = ShapesConfig { withheld: Vec::new(), ..shapes.clone() }.scenes()?;
     World::new(shapes.world, shapes.seed).map_err(recipe::Error::from)?;
     let exam = Exam::new(task, shapes.rendered()?, &scenes);
-    let recorded = model.timesteps.as_ref().filter(|_| sampling.steps.is_none());
-    let few = sampling.timesteps.as_ref().or(recorded);
-    let guidance = sampling.guidance.unwrap_or(if few.is_some() { 1.0 } else { USUAL.1 });
-    let guidance = Guidance::new(guidance).map_err(engine::Error::from)?;
-    let process = model.process.clone();
-    let sampler = match few {
-        Some(timesteps) => SceneSampler::renoising(process, timesteps, guidance)?,
-        None => {
-            let steps = (&model.scheduler, sampling.steps.unwrap_or(USUAL.0));
-            SceneSampler::scheduled(process, steps, exam.tokens()?, guidance)?
-        }
+    let sampling = recipe::Sampling {
+        steps: sampling.steps,
+        solving: sampling.timesteps.clone().map_or(Solving::Recorded, Solving::Renoise),
+        guidance: sampling.guidance,
     };
-    let answers = exam.sit(&sampler, &device, progress, &mut |inputs| {
-        Ok(OneDevice::default().predict(&*model.network, &model.store, inputs)?)
-    })?;
-    Ok(answers)
+    Ok(exam.sit(model, &sampling, progress)?)
 }
 
 /// The marks in a few lines; the last one is the score.

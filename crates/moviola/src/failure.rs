@@ -33,12 +33,40 @@ impl fmt::Display for Failure {
     }
 }
 
+impl Failure {
+    /// A command that cannot do what it was asked for.
+    pub(crate) fn refused(reason: impl Into<String>) -> Failure {
+        Failure::Refused(reason.into())
+    }
+}
+
 impl From<engine::Error> for Failure {
     fn from(error: engine::Error) -> Failure {
         match error {
             engine::Error::Interrupted => Failure::Interrupted(error.to_string()),
+            engine::Error::Request { field, reason } => {
+                Failure::Refused(format!("--{}: {reason}", field.name().replace('_', "-")))
+            }
             _ => Failure::Refused(error.to_string()),
         }
+    }
+}
+
+impl From<folder::Error> for Failure {
+    fn from(error: folder::Error) -> Failure {
+        Failure::Refused(error.to_string())
+    }
+}
+
+impl From<data::Error> for Failure {
+    fn from(error: data::Error) -> Failure {
+        Failure::Refused(error.to_string())
+    }
+}
+
+impl From<data::media::Error> for Failure {
+    fn from(error: data::media::Error) -> Failure {
+        Failure::Refused(error.to_string())
     }
 }
 

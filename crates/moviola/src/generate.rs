@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use data::media::{Format, FrameRate};
-use engine::lora::LoraSource;
-use engine::{
-    CaptionStyle, Decoding, Error, Pipeline, Request, Residency, Result, Setup, Sizing, Solving,
-};
+use engine::{Decoding, Error, Pipeline, Request, Residency, Setup, Sizing, Solving};
+use folder::lora::LoraSource;
 use nn::Precision;
 
 use crate::bars::Bars;
 use crate::clock::Clock;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
+use crate::given::GivenArguments;
 use crate::output::{self, Output};
 use crate::{device, hub, signals, threads};
 
@@ -33,7 +32,7 @@ pub(crate) struct Arguments {
     /// What not to make
     #[arg(long, value_name = "TEXT", default_value = "")]
     negative: String,
-    /// Denoising steps [default: 20 for PixArt, 50 for Wan]
+    /// Denoising steps [default: the model's]
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
     /// How steps are taken: as the model's scheduler says, or by predicting clean latents at few
@@ -43,8 +42,8 @@ pub(crate) struct Arguments {
     /// Falling timesteps for `--solver renoise`, like 1000,750,500,250
     #[arg(long, value_name = "T,..", value_delimiter = ',', conflicts_with = "steps")]
     timesteps: Option<Vec<f64>>,
-    /// Guidance scale; at 1 and below the negative prompt plays no part [default: 4.5 for PixArt, 5
-    /// for Wan, 1 for the few steps of a distilled model]
+    /// Guidance scale; at 1 and below the negative prompt plays no part [default: the model's, 1 for the
+    /// few steps of a distilled model]
     #[arg(long, value_name = "G")]
     guidance: Option<f64>,
     /// Guidance scale of the second expert, for models that have two [default: the first one's]
@@ -59,21 +58,24 @@ pub(crate) struct Arguments {
     /// Frames of a clip [default: the model's]
     #[arg(long, value_name = "N")]
     frames: Option<usize>,
-    /// The picture a clip begins with, for models that take one
-    #[arg(long, value_name = "FILE")]
-    image: Option<PathBuf>,
-    /// The picture a clip ends with, for models that take one
-    #[arg(long, value_name = "FILE", requires = "image")]
-    last_image: Option<PathBuf>,
+    #[command(flatten)]
+    given: GivenArguments,
     /// Seed of all noise
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Pictures per prompt
+    /// The number of the first sample: sample N of a run is sample N of any other with its seed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first_sample: u64,
+    /// Samples per prompt
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: usize,
     /// f32: weights as they are stored; bf16: half the bytes. Sums are f32 in both
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
+    /// A safetensors file with the transformer's parameters, as `export --as file` writes it, instead of
+    /// the model's own
+    #[arg(long, value_name = "FILE")]
+    transformer: Option<PathBuf>,
     /// A low-rank adapter and how strongly it applies; repeat it for several
     #[arg(long, value_name = "FILE[:SCALE]")]
     lora: Vec<LoraSource>,
@@ -99,7 +101,7 @@ pub(crate) struct Arguments {
     /// `..._attention_mask`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompts"])]
     prompt_embeds: Option<PathBuf>,
-    /// Text tokens at the most [default: 120 for PixArt, 512 for Wan]
+    /// Text tokens at the most [default: the model's]
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
     /// Noise that DDIM puts back, 0 to 1
@@ -117,7 +119,10 @@ pub(crate) struct Arguments {
     /// Frames per second of a clip [default: the model's]
     #[arg(long, value_name = "N")]
     fps: Option<f64>,
-    /// Where it goes; several are numbered. The extension says as what: .mp4, .gif, .png (a contact
+    /// Leave the sound out that the model would make
+    #[arg(long)]
+    without_audio: bool,
+    /// Where it goes; several are numbered, and a sound is written beside as .wav. The extension says as what: .mp4, .gif, .png (a contact
     /// sheet of a clip), .safetensors, or a folder of frames if there is none
     #[arg(long, value_name = "PATH")]
     output: PathBuf,
@@ -149,10 +154,10 @@ enum Dtype {
 /// # Errors
 /// Something is wrong with the request, the model or the output; nothing was written then.
 pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
-    threads::within(arguments.threads, || Ok(make(arguments, clock)?))
+    threads::within(arguments.threads, || make(arguments, clock))
 }
 
-fn make(arguments: &Arguments, clock: &Clock) -> Result<()> {
+fn make(arguments: &Arguments, clock: &Clock) -> Outcome {
     let device = device::parse(&arguments.device)?;
     let request = arguments.request()?;
     Format::of(&arguments.output)?;
@@ -165,11 +170,14 @@ fn make(arguments: &Arguments, clock: &Clock) -> Result<()> {
         Dtype::Bf16 => Precision::Bf16,
     };
     let residency = if arguments.offload { Residency::OneAtATime } else { Residency::Kept };
-    let model = engine::locate(&arguments.model, &hub::from_environment())?;
+    let model = folder::locate(&arguments.model, &hub::from_environment())?;
     let (loras, second_loras) = (arguments.lora.clone(), arguments.second_lora.clone());
-    let setup = Setup { precision, residency, device, loras, second_loras };
+    let transformer = arguments.transformer.clone();
+    let setup =
+        Setup { precision, residency, transformer, loras, second_loras, ..Setup::new(&device) };
     let mut pipeline = Pipeline::open(&model, &setup)?;
-    let rate = FrameRate::from_number(arguments.fps.unwrap_or(pipeline.frame_rate()))?;
+    let own = pipeline.description().defaults.frame_rate;
+    let rate = FrameRate::from_number(arguments.fps.unwrap_or(own))?;
     let record = |sample, size| arguments.record(&request, sample, size, clock);
     let latents = arguments.save_latents.as_deref();
     let mut output = Output::new(&arguments.output, latents, rate, &record);
@@ -178,25 +186,25 @@ fn make(arguments: &Arguments, clock: &Clock) -> Result<()> {
     bars.finish();
     output.finish()?;
     match &arguments.save_latents {
-        Some(path) => output::write(path, &answer.latents.file()?),
+        Some(path) => Ok(output::write(path, &answer.latents.file()?)?),
         None => Ok(()),
     }
 }
 
 impl Arguments {
-    fn request(&self) -> Result<Request> {
+    fn request(&self) -> Outcome<Request> {
         let mut prompts = self.prompt.clone();
         if let Some(path) = &self.prompts {
             prompts.extend(lines(path)?);
         }
         if prompts.is_empty() && self.prompt_embeds.is_none() {
-            return Err(Error::Request(
-                "there is no prompt; give --prompt, --prompts or --prompt-embeds".to_owned(),
+            return Err(Failure::refused(
+                "there is no prompt; give --prompt, --prompts or --prompt-embeds",
             ));
         }
         if self.timesteps.is_some() && self.solver != Some(SolverName::Renoise) {
             let reason = "--timesteps are for --solver renoise; add it, or give --steps instead";
-            return Err(Error::Request(reason.to_owned()));
+            return Err(Failure::refused(reason));
         }
         let solving = match (self.solver, &self.timesteps) {
             (Some(SolverName::Renoise), Some(timesteps)) => Solving::Renoise(timesteps.clone()),
@@ -205,6 +213,7 @@ impl Arguments {
         };
         Ok(Request {
             prompts,
+            given: vec![self.given.given()],
             negative: self.negative.clone(),
             steps: self.steps,
             guidance: self.guidance,
@@ -212,20 +221,17 @@ impl Arguments {
             height: self.height,
             width: self.width,
             frames: self.frames,
-            image: self.image.clone(),
-            last_image: self.last_image.clone(),
+            frame_rate: self.fps,
+            without_audio: self.without_audio,
             seed: self.seed,
+            first_sample: self.first_sample,
             count: self.count,
             max_tokens: self.max_tokens,
             eta: self.eta,
             solving,
             noise: self.noise.clone(),
             prompt_embeds: self.prompt_embeds.clone(),
-            clean_caption: if self.clean_caption {
-                CaptionStyle::Cleaned
-            } else {
-                CaptionStyle::Plain
-            },
+            clean_caption: self.clean_caption,
             sizing: if self.resolution_binning { Sizing::Binned } else { Sizing::Exact },
             decoding: if self.tile_vae { Decoding::Tiled } else { Decoding::Whole },
         })
@@ -264,11 +270,11 @@ impl Arguments {
             "height": height,
             "width": width,
             "fps": self.fps,
-            "image": text(&request.image),
-            "last_image": text(&request.last_image),
+            "given": self.given.record(),
             "seed": request.seed,
-            "sample": index,
+            "sample": request.first_sample + index as u64,
             "noise": text(&request.noise),
+            "transformer": text(&self.transformer),
             "lora": loras(&self.lora),
             "lora_2": loras(&self.second_lora),
             "dtype": format!("{:?}", self.dtype).to_lowercase(),
@@ -285,7 +291,7 @@ impl Arguments {
 }
 
 /// The lines of a file that are not empty.
-fn lines(path: &Path) -> Result<Vec<String>> {
+fn lines(path: &Path) -> Outcome<Vec<String>> {
     let text = fs::read_to_string(path).map_err(|source| Error::File {
         verb: "read",
         path: path.to_owned(),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use engine::{Hub, HubEvent};
+use folder::{Hub, HubEvent};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// The hub as the environment describes it.
@@ -70,13 +70,13 @@ mod tests {
 
     fn described(variables: &[(&str, &str)]) -> Hub {
         let variables: HashMap<&str, &str> = variables.iter().copied().collect();
-        describe(&|name| variables.get(name).map(OsString::from), Some("/home".into()))
+        describe(&|name| variables.get(name).map(OsString::from), Some("/user".into()))
     }
 
     #[test]
     fn defaults_are_those_of_the_hub_s_own_tools() {
         let hub = described(&[]);
-        assert_eq!(hub.cache, Path::new("/home/.cache/huggingface/hub"));
+        assert_eq!(hub.cache, Path::new("/user/.cache/huggingface/hub"));
         assert_eq!(hub.endpoint, "https://huggingface.co");
         assert_eq!((hub.token, hub.offline), (None, false));
     }
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(cache(&[("XDG_CACHE_HOME", "/x")]), Path::new("/x/huggingface/hub"));
         assert_eq!(cache(&[("XDG_CACHE_HOME", "/x"), ("HF_HOME", "/h")]), Path::new("/h/hub"));
         assert_eq!(cache(&[("HF_HUB_CACHE", "/c"), ("HF_HOME", "/h")]), Path::new("/c"));
-        assert_eq!(cache(&[("HF_HUB_CACHE", "")]), Path::new("/home/.cache/huggingface/hub"));
+        assert_eq!(cache(&[("HF_HUB_CACHE", "")]), Path::new("/user/.cache/huggingface/hub"));
         assert_eq!(described(&[("HF_ENDPOINT", "http://mirror")]).endpoint, "http://mirror");
         for (value, offline) in
             [("1", true), ("true", true), ("on", true), ("0", false), ("", false)]

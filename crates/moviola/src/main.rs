@@ -9,6 +9,7 @@ mod exam;
 mod export;
 mod failure;
 mod generate;
+mod given;
 mod hub;
 mod output;
 mod preprocess;
@@ -77,7 +78,7 @@ fn main() -> ExitCode {
         Command::Export(arguments) => export::run(&arguments),
         Command::Exam(arguments) => exam::run(&arguments, &clock),
         Command::Preprocess(arguments) => return finish(preprocess::run(&arguments)),
-        Command::Doctor(arguments) => return finish(doctor::run(&arguments).map_err(Into::into)),
+        Command::Doctor(arguments) => return finish(doctor::run(&arguments)),
         Command::Inspect { path } => inspect(&path),
     };
     finish(result.map(|()| ExitCode::SUCCESS))

@@ -1,10 +1,11 @@
 //! What a run writes: clips as they are decoded, a record beside each, and latents.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use data::media::{ClipWriter, Format, Frame, FrameRate};
+use data::media::{ClipWriter, Format, Frame, FrameRate, Waveform};
 use engine::{Error, Frames, Result};
 use serde_json::Value;
 
@@ -17,6 +18,7 @@ pub(crate) struct Output<'a> {
     /// Everything needed to make sample `index` of size `[frames, height, width]` again.
     record: &'a dyn Fn(usize, [usize; 3]) -> Value,
     samples: usize,
+    sounds: BTreeMap<usize, Waveform>,
     current: Option<Current>,
 }
 
@@ -35,7 +37,15 @@ impl<'a> Output<'a> {
         rate: FrameRate,
         record: &'a dyn Fn(usize, [usize; 3]) -> Value,
     ) -> Output<'a> {
-        Output { path: path.to_owned(), latents, rate, record, samples: 1, current: None }
+        Output {
+            path: path.to_owned(),
+            latents,
+            rate,
+            record,
+            samples: 1,
+            sounds: BTreeMap::new(),
+            current: None,
+        }
     }
 
     /// The path of a sample: the path as given, or numbered where there are several.
@@ -64,7 +74,7 @@ impl<'a> Output<'a> {
             let clash =
                 |latents: &&Path| [&path, &record].iter().any(|file| same_place(file, latents));
             if let Some(latents) = self.latents.filter(clash) {
-                return Err(Error::Request(format!(
+                return Err(Error::Unknown(format!(
                     "--save-latents {} would be overwritten by a sample; give another name",
                     latents.display()
                 )));
@@ -88,6 +98,11 @@ impl<'a> Output<'a> {
         let (height, width) = current.size;
         let record = (self.record)(current.sample, [current.writer.frames(), height, width]);
         current.writer.finish()?;
+        if let Some(sound) = self.sounds.remove(&current.sample) {
+            let path = current.path.with_extension("wav");
+            sound.write(&path)?;
+            crate::say(format_args!("{}\n", path.display()))?;
+        }
         let text = serde_json::to_string_pretty(&record).expect("a record is plain JSON");
         write(&current.path.with_extension("json"), text.as_bytes())?;
         crate::say(format_args!("{}\n", current.path.display()))
@@ -99,6 +114,11 @@ impl Frames for Output<'_> {
         self.samples = samples;
         self.check()?;
         self.current = Some(self.open(0)?);
+        Ok(())
+    }
+
+    fn sound(&mut self, sample: usize, sound: Waveform) -> Result<()> {
+        self.sounds.insert(sample, sound);
         Ok(())
     }
 

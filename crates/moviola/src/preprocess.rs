@@ -9,10 +9,10 @@ use clap::ValueEnum;
 use data::aside::UNFINISHED;
 use data::preprocess::{Encode, MediaFiles, Planned, Report, Skipped, Summary, preprocess};
 use data::store::{Dataset, LATENTS, Writer};
-use engine::{EncoderSetup, Error, FolderEncoder, Result};
+use engine::{EncoderSetup, FolderEncoder};
 
 use crate::clips::Clips;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::signals::INTERRUPTED;
 use crate::{bars, device, hub, signals, threads};
 
@@ -62,23 +62,23 @@ enum Dtype {
 /// # Errors
 /// Something is wrong with the arguments, the model or the dataset, or nothing can be encoded.
 pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
-    threads::within(arguments.threads, || Ok(work(arguments)?))
+    threads::within(arguments.threads, || work(arguments))
 }
 
-fn work(arguments: &Arguments) -> Result<ExitCode> {
+fn work(arguments: &Arguments) -> Outcome<ExitCode> {
     let device = device::parse(&arguments.device)?;
     let dtype = match arguments.dtype {
         Dtype::F32 => FloatDType::F32,
         Dtype::Bf16 => FloatDType::BF16,
     };
-    let model = engine::locate(&arguments.model, &hub::from_environment())?;
+    let model = folder::locate(&arguments.model, &hub::from_environment())?;
     let mut encoder = FolderEncoder::open(&model, &EncoderSetup { device, dtype })?;
     let buckets = arguments.clips.buckets(Some(encoder.sizes()))?;
     check_output(&arguments.output, &encoder, dtype)?;
     let Report { planned, skipped } = arguments.clips.examine(&MediaFiles, &buckets)?;
     tell(&skipped);
     if planned.is_empty() {
-        return Err(Error::Request(format!(
+        return Err(Failure::Refused(format!(
             "none of the {} clips of {} can be encoded; nothing was written",
             skipped.len(),
             arguments.clips.data.display()
@@ -90,7 +90,7 @@ fn work(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Encodes into the dataset and shows how far it is.
-fn encode(planned: &[Planned], encoder: &mut FolderEncoder, output: &Path) -> Result<Summary> {
+fn encode(planned: &[Planned], encoder: &mut FolderEncoder, output: &Path) -> Outcome<Summary> {
     let mut writer = Writer::open(output, &encoder.fingerprint(), SHARD_BYTES)?;
     let stop = signals::watch()?;
     if !writer.has_null_text() {
@@ -115,7 +115,7 @@ fn tell(skipped: &[Skipped]) {
 }
 
 /// Says what became of the clips.
-fn finish(output: &Path, summary: &Summary, skipped: usize) -> Result<ExitCode> {
+fn finish(output: &Path, summary: &Summary, skipped: usize) -> Outcome<ExitCode> {
     let Summary { written, kept, removed, failed, interrupted } = summary;
     if *interrupted {
         crate::say(format_args!(
@@ -135,14 +135,14 @@ fn finish(output: &Path, summary: &Summary, skipped: usize) -> Result<ExitCode> 
 }
 
 /// Refuses a folder that holds something else, or a dataset of other encoders or of another type.
-fn check_output(output: &Path, encoder: &FolderEncoder, dtype: FloatDType) -> Result<()> {
+fn check_output(output: &Path, encoder: &FolderEncoder, dtype: FloatDType) -> Outcome {
     match Dataset::open(output) {
         Ok(dataset) => {
             dataset.check_encoders(&encoder.fingerprint())?;
             let latents = dataset.read(0)?.tensors.remove(LATENTS);
             let asked = DType::from(dtype);
             match latents.map(|latents| latents.dtype()).filter(|made| *made != asked) {
-                Some(made) => Err(Error::Request(format!(
+                Some(made) => Err(Failure::Refused(format!(
                     "the dataset {} holds {}, but --dtype asks for {}; choose the same type, or \
                      preprocess into a new folder",
                     output.display(),
@@ -159,14 +159,14 @@ fn check_output(output: &Path, encoder: &FolderEncoder, dtype: FloatDType) -> Re
 }
 
 /// Refuses a folder with files that no dataset has.
-fn no_other_files(output: &Path) -> Result<()> {
+fn no_other_files(output: &Path) -> Outcome {
     const OURS: [&str; 2] = ["shards", "writer.lock"];
     let Ok(entries) = fs::read_dir(output) else { return Ok(()) };
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let is_ours = |name: &str| OURS.contains(&name) || name.ends_with(UNFINISHED);
     match names.into_iter().find(|name| !is_ours(name)) {
         None => Ok(()),
-        Some(name) => Err(Error::Request(format!(
+        Some(name) => Err(Failure::Refused(format!(
             "{} is no dataset: it holds `{name}`; choose a new or an empty folder",
             output.display()
         ))),

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use engine::ModelFolder;
+use engine::{Pipeline, Setup};
+use folder::ModelFolder;
 use journal::Page;
-use recipe::{Answer, Model, Recipe, Score, ShapesConfig, SourceConfig, Student, Task, Which};
+use recipe::{Answer, Recipe, Score, ShapesConfig, SourceConfig, Student, Task, Which};
 use serde_json::json;
 
 use crate::bars::Bars;
@@ -71,8 +72,8 @@ fn show(
     let which = if recipe.callbacks.ema.is_some() { Which::Average } else { Which::Live };
     Student::open(folder, which, &device, &hub::from_environment())?.write_folder(&model)?;
     let mut bars = Bars::new(clock, stop);
-    let answers =
-        exam::sit(&Model::open(&model, &device)?, (Task::Text, shapes), &SAMPLING, &mut bars)?;
+    let mut pipeline = Pipeline::open(&model, &Setup::new(&device))?;
+    let answers = exam::sit(&mut pipeline, (Task::Text, shapes), &SAMPLING, &mut bars)?;
     bars.finish();
     let score = Score::new(&answers, &shapes.withheld);
     write_summary(folder, recipe, (&score, &answers), (&learnt, clock))?;
@@ -98,8 +99,10 @@ fn is_ours(model: &Path) -> Outcome<bool> {
     if !model.exists() {
         return Ok(false);
     }
-    match ModelFolder::open(model) {
-        Ok(folder) if folder.class() == "DuetPipeline" => Ok(true),
+    let described = ModelFolder::open(model).ok().and_then(|own| families::describe(&own).ok());
+    match described {
+        // Only a family that can begin anew is made here.
+        Some(model) if model.family.scratch.is_some() => Ok(true),
         _ => Err(Failure::Refused(format!(
             "{} is not a model that quickstart made; move it away, or choose another folder with --run",
             model.display()

@@ -4,7 +4,7 @@ use std::process::exit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::{Error, Result};
+use crate::failure::{Failure, Outcome};
 
 /// The exit code of what Ctrl-C ended, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -13,7 +13,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 ///
 /// # Errors
 /// The system refuses to tell us.
-pub(crate) fn watch() -> Result<Arc<AtomicBool>> {
+pub(crate) fn watch() -> Outcome<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     let handler = move || {
@@ -23,6 +23,6 @@ pub(crate) fn watch() -> Result<Arc<AtomicBool>> {
         eprintln!("stopping after this step; press Ctrl-C again to stop at once");
     };
     ctrlc::set_handler(handler)
-        .map_err(|err| Error::Request(format!("cannot watch for Ctrl-C: {err}")))?;
+        .map_err(|err| Failure::Refused(format!("cannot watch for Ctrl-C: {err}")))?;
     Ok(interrupted)
 }

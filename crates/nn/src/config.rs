@@ -36,7 +36,7 @@ impl Options {
                 values.retain(|option, _| !option.starts_with('_') || option == CLASS);
                 Ok(Options { config: config.to_owned(), values, known: Vec::new() })
             }
-            Ok(_) => Err(wrong("it must be a JSON object".to_owned())),
+            Ok(_) => Err(wrong(format!("it must be a JSON object with a `{CLASS}`"))),
             Err(err) => Err(wrong(format!("it is not valid JSON: {err}"))),
         }
     }

@@ -26,9 +26,7 @@ mod weights;
 
 pub use adapted::{Adapted, Adapter, Adapters, Dropout};
 pub use attention::{Attention, Plain, Qkv, Reach, Site};
-pub use backward::{
-    Backward, Loss, Recording, Trainable, backward, backward_keeping, backward_whole,
-};
+pub use backward::{Backward, Loss, Parameters, Recording, Trainable, backward};
 pub use config::Options;
 pub use embedding::{grid_positions, position_embedding, rope_angles, timestep_embedding};
 pub use error::{Error, Result, most_similar};

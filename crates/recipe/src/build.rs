@@ -7,20 +7,22 @@ use burn::tensor::{Device, FloatDType};
 use data::loader::{self, Samples};
 use data::store::Dataset;
 use data::world::{Colour, Rendered, Scene, World};
-use diffusion::{Process, TimestepSampler, Tracks};
-use engine::{Hub, PromptSetup};
+use diffusion::{Geometry, Process, TimestepSampler, Tracks};
+use engine::PromptSetup;
+use folder::Hub;
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
 use nn::{Context, OneDevice, Recompute};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
-    Averaged, Batch, Callback, Draws, Ema, Feed, Frozen, Learns, Method, Parts, Recompute, STUDENT,
-    Schedule, Strategy, Trained, Trainer, Training,
+    Averaged, Batch, Callback, Draws, Ema, Feed, Frozen, Learns, Method, Parts, STUDENT, Schedule,
+    Strategy, Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
-use crate::family::Model;
+
 use crate::feed::{LoaderFeed, Picked, Source};
+use crate::model::Model;
 use crate::roles::Kind;
 use crate::schema::{
     DataConfig, LearnsConfig, MethodConfig, Recipe, RecomputeConfig, SamplerConfig, ShapesConfig,
@@ -83,8 +85,9 @@ impl Recipe {
         self.run.check()?;
         let device = site.device;
         let student = self.model(STUDENT, &self.models.student, &device, site.hub)?;
-        let (family, geometry, process) =
-            (student.family, student.geometry, student.process.clone());
+        let family = student.description.family.name;
+        let (geometry, process) =
+            (student.description.geometry, student.description.process.clone());
         let source = self.source(&student)?;
         let strategy = self.strategy(geometry)?;
         let trials = try_out(&source, &strategy, &device)?;
@@ -113,13 +116,15 @@ impl Recipe {
             );
             callbacks.push(Box::new(look));
         }
+        let others = self.others(kind, &strategy, &device, site.hub)?;
         let strategy = (Box::new(strategy) as Box<dyn Strategy>, process);
-        let method = self.method(student, strategy, site.negative, &device, site.hub)?;
+        let method = self.method((student, others), strategy, site.negative, &device)?;
+        let identity = source.identity.clone();
         let feed = LoaderFeed::new(source, device)?;
         let checkpoints = match site.folder {
             Some(folder) => {
                 let (recipe, origins) =
-                    (checkpoint::Recipe(self.resolved()?), self.origins(identity)?);
+                    (checkpoint::Recipe(self.resolved()?), self.origins(identity, site.hub)?);
                 let own = Checkpoints::new(folder.join("checkpoints"), self.checkpoint, recipe)?;
                 Some(own.made_from(origins))
             }
@@ -155,7 +160,7 @@ impl Recipe {
             device: device.clone(),
             dtype: FloatDType::F32,
         };
-        let folder = engine::locate(from, hub)?;
+        let folder = folder::locate(from, hub)?;
         let embedding = engine::encode_negative_prompt(&folder, &prompt.text, &setup)?;
         Ok(Some(embedding.context()))
     }
@@ -170,7 +175,7 @@ impl Recipe {
     ) -> Result<Model> {
         match (&config.new, &config.from) {
             (Some(new), _) => Model::new(new, self.run.seed, device),
-            (None, Some(from)) => Model::open(&engine::locate(from, hub)?, device),
+            (None, Some(from)) => Model::open(&folder::locate(from, hub)?, device),
             (None, None) => Err(Error::Recipe(format!("models.{role} comes from nowhere"))),
         }
     }
@@ -193,7 +198,7 @@ impl Recipe {
         };
         let layout = Arc::new(OneDevice { recompute });
         let training = Training { learns, optimizer: config.optimizer.clone(), schedule, layout };
-        Ok(Trained::new(role, model.network, model.store, training)?)
+        Ok(Trained::new(role, Arc::clone(model.network()), model.store, training)?)
     }
 
     /// The networks beside the student that the method has, each of the student's kind.
@@ -205,6 +210,7 @@ impl Recipe {
         (student, trial): (Kind, Option<&Batch>),
         strategy: &Flexible,
         device: &Device,
+        hub: &Hub,
     ) -> Result<Option<Others>> {
         let (Some(teacher), Some(critic), Some(batch)) =
             (&self.models.teacher, &self.models.critic, trial)
@@ -213,11 +219,12 @@ impl Recipe {
         };
         let draws = Draws::new(0, 0, 0, batch.samples);
         let inputs = strategy.prepare(student.process(), batch, &draws)?.seen.inputs;
-        let teacher = Model::open(&engine::locate(&teacher.from)?, device)?;
+        let teacher = Model::open(&folder::locate(&teacher.from, hub)?, device)?;
         student.check("teacher", &teacher, &inputs)?;
-        let model = self.model("critic", critic, device)?;
+        let model = self.model("critic", critic, device, hub)?;
         student.check("critic", &model, &inputs)?;
-        let teacher = Frozen::new(teacher.network, teacher.store)?;
+        let layout = Arc::new(OneDevice::default());
+        let teacher = Frozen::new(Arc::clone(teacher.network()), teacher.store, layout)?;
         let critic = self.trained("critic", model, critic)?;
         Ok(Some(Others { teacher, critic }))
     }
@@ -228,7 +235,6 @@ impl Recipe {
         (strategy, process): (Box<dyn Strategy>, Process),
         negative: Option<Context>,
         device: &Device,
-        hub: &Hub,
     ) -> Result<Box<dyn Method>> {
         Ok(match &self.method {
             MethodConfig::Finetune(config) => {
@@ -238,13 +244,16 @@ impl Recipe {
                 Box::new(DiffusionForcing::new(student, strategy, process, *config)?)
             }
             MethodConfig::Dmd2(config) => {
-                let missing = |role: &str| Error::Recipe(format!("dmd2 lacks models.{role}"));
-                let teacher = self.models.teacher.as_ref().ok_or_else(|| missing("teacher"))?;
-                let teacher = Model::open(&engine::locate(&teacher.from, hub)?, device)?;
-                let teacher = Frozen::new(teacher.network, teacher.store)?;
-                let critic = self.models.critic.as_ref().ok_or_else(|| missing("critic"))?;
-                let critic =
-                    self.trained("critic", self.model("critic", critic, device, hub)?, critic)?;
+                if config.warp && matches!(process, Process::Vp { .. }) {
+                    return Err(Error::Recipe(
+                        "`method.warp` would do nothing: the student's process has timesteps of its \
+                         own, which no shift moves; remove it"
+                            .to_owned(),
+                    ));
+                }
+                let missing = "dmd2 lacks models.teacher or models.critic";
+                let Others { teacher, critic } =
+                    others.ok_or_else(|| Error::Recipe(missing.to_owned()))?;
                 let roles = Dmd2Roles { student, teacher, critic };
                 let negative = match &self.data.source {
                     SourceConfig::Shapes(shapes) => Some(shapes.no_caption(device)?),
@@ -255,7 +264,7 @@ impl Recipe {
         })
     }
 
-    fn strategy(&self, geometry: strategies::Geometry) -> Result<Flexible> {
+    fn strategy(&self, geometry: Geometry) -> Result<Flexible> {
         let video = self.levels.video.sampler()?;
         let audio = self.levels.audio.map_or(Ok(video), |audio| audio.sampler())?;
         let samplers = Tracks { video, audio: Some(audio) };
@@ -287,7 +296,7 @@ impl Recipe {
                 if let Some(encoders) = &student.encoders {
                     dataset.check_encoders(encoders)?;
                 }
-                let strategy = self.strategy(student.geometry)?;
+                let strategy = self.strategy(student.description.geometry)?;
                 let keys = strategy.sources();
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
                 dataset.require(&keys, &format!("the strategy `{}`", strategy.name()))?;
@@ -295,7 +304,7 @@ impl Recipe {
                 (Arc::new(dataset), null, identity)
             }
         };
-        let (text, patch) = (student.text, student.geometry.patch);
+        let (text, patch) = (student.text, student.description.geometry.patch);
         let learnt = samples.count().saturating_sub(self.data.held_out);
         if learnt == 0 && samples.count() > 0 {
             return Err(Error::Recipe(format!(

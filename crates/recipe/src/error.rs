@@ -51,6 +51,12 @@ pub enum Error {
     /// A model folder cannot be used.
     #[error(transparent)]
     Engine(#[from] engine::Error),
+    /// A model folder is not what its family needs.
+    #[error(transparent)]
+    Family(#[from] families::Error),
+    /// A file of a model cannot be used.
+    #[error(transparent)]
+    Folder(#[from] folder::Error),
     /// Data cannot be used.
     #[error(transparent)]
     Data(#[from] data::Error),

@@ -1,21 +1,22 @@
 //! Exams in the shapes world: a model makes clips for fixed prompts and seeds, and the judge reads them.
 //!
 //! The 96 questions are all 48 scenes twice. What a question gives beside its caption depends on the
-//! task; how clips are made is the engine's business, as everywhere.
+//! task. Together they are one request, of frames of 8 bits as files have them: `moviola generate` with
+//! the same prompts, conditions and seed makes the same clips.
 
-use burn::tensor::{Device, Tensor};
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
 use data::Clip;
-use data::world::{Judge, Rendered, Scene, SpaceToDepth};
-use diffusion::{AudioClock, Part, Reference, Region, Scene as Conditions, Track, Tracks};
-use engine::{Batch, Predict, Progress, SceneSampler};
-use nn::{Context, grid_positions, patchify, unpatchify};
+use data::media::{Frame, Waveform};
+use data::world::{Judge, Rendered, Scene, Tone};
+use engine::{Frames, Given, Media, Pipeline, Progress, Request, Solving};
+use families::Text;
 
 use crate::error::{Error, Result};
 
 /// How often each scene is asked for.
 const ROUNDS: usize = 2;
-/// Questions that share a forward pass.
-const BATCH: usize = 16;
 /// The seed of all noise, fixed for good.
 const SEED: u64 = 20_261;
 /// Where an exam's clips begin in the world: no training reaches so far.
@@ -57,11 +58,17 @@ impl Task {
     pub fn sounds(self) -> bool {
         matches!(self, Task::WithSound | Task::SoundOfVideo)
     }
+}
 
-    /// Whether a question shows anything of the clip that is asked for.
-    fn shows(self) -> bool {
-        matches!(self, Task::FirstFrame | Task::Inpaint | Task::SoundOfVideo)
-    }
+/// How clips are made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sampling {
+    /// Denoising steps; the model's own if not given.
+    pub steps: Option<usize>,
+    /// How steps are taken.
+    pub solving: Solving,
+    /// Guidance; the model's own if not given.
+    pub guidance: Option<f64>,
 }
 
 /// Questions in a world, with whoever reads the answers.
@@ -82,8 +89,8 @@ pub struct Answer {
     pub right: [bool; 3],
     /// Whether the tone is right, if there is one.
     pub tone: Option<bool>,
-    /// How near it is to what was given, in decibels: in its first frame if that was given, in all of
-    /// them if it was to be recoloured.
+    /// How near it is to what was given, in decibels: in its first frame if that was given, before it is
+    /// put back, and in all frames if it was to be recoloured.
     pub kept: Option<f64>,
 }
 
@@ -119,19 +126,35 @@ impl Exam {
     ///
     /// # Errors
     /// The world's clips do not suit its codec.
-    pub fn without_a_model(&self, device: &Device) -> Result<Vec<Answer>> {
-        let mut answers = Vec::new();
-        for (batch, scenes) in self.scenes.chunks(BATCH).enumerate() {
-            let conditions = self.conditions(batch * BATCH, scenes, device)?;
-            let made = conditions.each(|_, track| track.keep(track.clean.zeros_like()));
-            answers.extend(self.mark(batch * BATCH, scenes, made)?);
-        }
-        Ok(answers)
+    pub fn without_a_model(&self) -> Result<Vec<Answer>> {
+        let clips = (0..self.len()).map(|at| self.given_alone(at));
+        self.mark(Made { clips: clips.collect(), sounds: Vec::new() }, None)
     }
 
-    /// Tokens of a clip.
-    pub fn tokens(&self) -> Result<usize> {
-        Ok(self.grid()?.iter().product())
+    /// All questions as one request.
+    ///
+    /// # Errors
+    /// The world's clips do not suit its codec.
+    pub fn request(&self, sampling: &Sampling) -> Result<Request> {
+        let caption = |scene: &Scene| match self.task {
+            Task::SoundOfVideo => String::new(),
+            _ => scene.to_string(),
+        };
+        let options = self.rendered.world.options();
+        let given = (0..self.len()).map(|at| self.given(at)).collect::<Result<_>>()?;
+        Ok(Request {
+            prompts: self.scenes.iter().map(caption).collect(),
+            given,
+            steps: sampling.steps,
+            solving: sampling.solving.clone(),
+            guidance: sampling.guidance,
+            height: Some(options.height),
+            width: Some(options.width),
+            frames: Some(options.frames),
+            frame_rate: Some(options.fps),
+            seed: SEED,
+            ..Request::default()
+        })
     }
 
     /// Has every question answered.
@@ -140,105 +163,91 @@ impl Exam {
     /// The model does not fit the world, or the user interrupted.
     pub fn sit(
         &self,
-        sampler: &SceneSampler,
-        device: &Device,
+        pipeline: &mut Pipeline,
+        sampling: &Sampling,
         progress: &mut dyn Progress,
-        predict: Predict<'_>,
     ) -> Result<Vec<Answer>> {
-        let null = self.rendered.words.null(device).unsqueeze();
-        let null = Context::text(null, None);
-        let mut answers = Vec::new();
-        progress.begin("clips", self.len());
-        for (batch, scenes) in self.scenes.chunks(BATCH).enumerate() {
-            let first = batch * BATCH;
-            let conditions = self.conditions(first, scenes, device)?;
-            let place = Batch { seed: SEED, first: first as u64 };
-            let silent = &mut engine::Silent;
-            let made = sampler.run(&conditions, Some(&null), place, silent, predict)?;
-            answers.extend(self.mark(first, scenes, made)?);
-            if progress.interrupted() {
-                return Err(engine::Error::Interrupted.into());
+        let model = pipeline.description();
+        if !matches!(&model.text, Text::Words(words) if *words == self.rendered.words) {
+            return Err(Error::Recipe(format!(
+                "a {} model knows nothing of the shapes world; exams are for models that learnt it",
+                model.family.title
+            )));
+        }
+        let sounds = self.task.sounds();
+        if sounds && model.sound.is_none() {
+            let reason = "this model makes no sound; it cannot sit an exam with sound";
+            return Err(Error::Recipe(reason.to_owned()));
+        }
+        let silent = !sounds && model.sound.is_some();
+        let request = Request { without_audio: silent, ..self.request(sampling)? };
+        let mut made = Made::default();
+        let answer = pipeline.run(&request, progress, &mut made)?;
+        self.mark(made, Some(answer.unpasted))
+    }
+
+    /// What question `at` gives beside its caption.
+    fn given(&self, at: usize) -> Result<Given> {
+        let clip = || frames(&self.true_clip(at));
+        let size = self.rendered.world.options();
+        Ok(match self.task {
+            Task::Text | Task::WithSound => Given::default(),
+            Task::FirstFrame => {
+                let mut first = clip()?;
+                first.truncate(self.first_frames());
+                Given { video_prefix: Some(media(first)), ..Given::default() }
             }
-            progress.reach(answers.len());
-        }
-        Ok(answers)
-    }
-
-    fn grid(&self) -> Result<[usize; 3]> {
-        let options = self.rendered.world.options();
-        Ok(self.rendered.codec.grid([options.frames, options.height, options.width])?)
-    }
-
-    /// What a batch of questions gives.
-    fn conditions(&self, first: usize, scenes: &[Scene], device: &Device) -> Result<Conditions> {
-        let (grid, samples) = (self.grid()?, scenes.len());
-        let places = || grid_positions(grid, [1.0; 3], samples, device);
-        let words = &self.rendered.words;
-        let texts = scenes.iter().map(|scene| {
-            let text = match self.task {
-                Task::SoundOfVideo => words.null(device),
-                _ => words.embed(&scene.to_string(), device)?,
-            };
-            Ok(text.unsqueeze::<3>())
-        });
-        let context = Context::text(Tensor::cat(texts.collect::<Result<_>>()?, 0), None);
-        let clean = match self.task.shows() {
-            true => tokens(&self.rendered.codec, &self.true_clips(first, scenes), device)?,
-            // Nothing of the clip is anywhere near the model, whatever a network is shown.
-            false => {
-                let channels = self.rendered.codec.channels();
-                Tensor::zeros([samples, grid.iter().product(), channels], device)
+            Task::Recolour => {
+                let reference = media(frames(&self.recoloured(at))?);
+                Given { references: vec![(reference, None)], ..Given::default() }
             }
-        };
-        let part = if self.task == Task::SoundOfVideo { Part::Given } else { Part::Generated };
-        let mut video = Track::new(part, clean, grid, places(), context.clone());
-        let region = match self.task {
-            Task::FirstFrame => Some(Region::Prefix(1)),
-            Task::Inpaint => Some(Region::Rectangle { rows: 0..grid[1], columns: 0..grid[2] / 2 }),
-            _ => None,
-        };
-        if let Some(mask) = region.map(|region| region.mask(grid)) {
-            (0..samples).for_each(|sample| video.fix(sample, &mask));
+            Task::Inpaint => {
+                let right = (0..size.height * size.width).flat_map(|pixel| {
+                    [f32::from(u8::from(2 * (pixel % size.width) >= size.width)); 3]
+                });
+                let mask = Frame::new(size.height, size.width, right.collect());
+                let mask = media(vec![mask.map_err(engine::Error::from)?]);
+                Given { video: Some(media(clip()?)), mask: Some(mask), ..Given::default() }
+            }
+            Task::SoundOfVideo => Given { video: Some(media(clip()?)), ..Given::default() },
+        })
+    }
+
+    /// Frames of the first latent frame.
+    fn first_frames(&self) -> usize {
+        let [frames, _, _] = self.rendered.codec.block();
+        frames
+    }
+
+    /// What a question gives, and black for the rest.
+    fn given_alone(&self, at: usize) -> Clip {
+        let truth = self.true_clip(at);
+        let [frames, height, width] = truth.size();
+        let mut clip = Clip::black([frames, height, width]);
+        for frame in 0..frames {
+            for (place, value) in clip.frame_mut(frame).iter_mut().enumerate() {
+                let shown = match self.task {
+                    Task::FirstFrame => frame < self.first_frames(),
+                    Task::Inpaint => 2 * (place / 3 % width) < width,
+                    Task::SoundOfVideo => true,
+                    Task::Text | Task::Recolour | Task::WithSound => false,
+                };
+                if shown {
+                    *value = truth.frame(frame)[place];
+                }
+            }
         }
-        if self.task == Task::Recolour {
-            let clips = (0..samples).map(|at| self.recoloured(first + at, scenes[at]));
-            let tokens = tokens(&self.rendered.codec, &clips.collect::<Vec<_>>(), device)?;
-            video.refer(Reference { tokens, positions: places() });
-        }
-        let audio = match self.task.sounds() {
-            true => Some(self.sound(scenes, context, device)?),
-            false => None,
-        };
-        Ok(Conditions { video, audio })
+        clip
     }
 
-    /// The track of the tone, nothing of which is known.
-    fn sound(&self, scenes: &[Scene], context: Context, device: &Device) -> Result<Track> {
-        let tone = self.tone()?;
-        let block = self.rendered.sound.block;
-        let seconds = self.rendered.world.seconds();
-        let steps = (seconds * f64::from(tone.sample_rate) / block as f64).round() as usize;
-        let clock = AudioClock { rate: tone.sample_rate, hop: block as u32, factor: 1 };
-        let places = clock.positions(steps, scenes.len(), device);
-        let clean = Tensor::zeros([scenes.len(), steps, block], device);
-        Ok(Track::new(Part::Generated, clean, [steps, 1, 1], places, context))
-    }
-
-    fn tone(&self) -> Result<data::world::Tone> {
-        let tone = self.rendered.world.options().tone;
-        tone.ok_or_else(|| Error::Recipe("the world has no tone; set world.tone".to_owned()))
-    }
-
-    /// What the world itself shows for these questions.
-    fn true_clips(&self, first: usize, scenes: &[Scene]) -> Vec<Clip> {
-        let show = |(at, scene): (usize, &Scene)| {
-            self.rendered.world.show_scene(*scene, FIRST_CLIP + (first + at) as u64).clip
-        };
-        scenes.iter().enumerate().map(show).collect()
+    /// What the world itself shows for a question.
+    fn true_clip(&self, at: usize) -> Clip {
+        self.rendered.world.show_scene(self.scenes[at], FIRST_CLIP + at as u64).clip
     }
 
     /// The clip of a question in another of the world's colours.
-    fn recoloured(&self, at: usize, scene: Scene) -> Clip {
+    fn recoloured(&self, at: usize) -> Clip {
+        let scene = self.scenes[at];
         let mut colours: Vec<_> = self.scenes.iter().map(|scene| scene.colour).collect();
         colours.sort_by_key(|colour| colour.word());
         colours.dedup();
@@ -248,45 +257,79 @@ impl Exam {
         world.show_scene(Scene { colour, ..scene }, FIRST_CLIP + at as u64).clip
     }
 
-    /// Reads the answers.
-    fn mark(&self, first: usize, scenes: &[Scene], made: Tracks<Tensor<3>>) -> Result<Vec<Answer>> {
-        let clips = self.rendered.codec.decode(unpatchify(made.video, self.grid()?, [1, 1, 1]))?;
-        let truth = self.true_clips(first, scenes);
-        let tones = match (made.audio, self.rendered.world.options().tone) {
-            (Some(tokens), Some(tone)) => {
-                let waves = self.rendered.sound.decode(tokens.swap_dims(1, 2))?;
-                let right = |(wave, scene): (&Vec<f32>, &Scene)| {
-                    let read = self.judge.read_tone(wave, tone.sample_rate);
-                    Some(read == Some(tone.pitch(scene)))
-                };
-                waves.iter().zip(scenes).map(right).collect()
-            }
-            _ => vec![None; scenes.len()],
+    /// Reads the answers; `unpasted` are the latents `[B, C, f, h, w]` without what was given.
+    fn mark(&self, made: Made, unpasted: Option<Tensor<5>>) -> Result<Vec<Answer>> {
+        let bare = match (unpasted, self.task) {
+            (Some(latents), Task::FirstFrame) => self.rendered.codec.decode(latents)?,
+            _ => made.clips.clone(),
         };
-        let each = clips.into_iter().zip(scenes).zip(truth).zip(tones);
-        Ok(each
-            .map(|(((clip, scene), truth), tone)| {
-                let read = self.judge.read(&clip);
-                let right = [
-                    read.shape == Some(scene.shape),
-                    read.colour == Some(scene.colour),
-                    read.direction == Some(scene.direction),
-                ];
-                let kept = match self.task {
-                    Task::FirstFrame => Some(nearness(clip.frame(0), truth.frame(0))),
-                    Task::Recolour => Some(nearness(clip.pixels(), truth.pixels())),
-                    _ => None,
-                };
-                Answer { scene: *scene, clip, right, tone, kept }
-            })
-            .collect())
+        let tone = self.rendered.world.options().tone;
+        let answer = |(at, clip): (usize, Clip)| {
+            let (scene, truth) = (self.scenes[at], self.true_clip(at));
+            let read = self.judge.read(&clip);
+            let right = [
+                read.shape == Some(scene.shape),
+                read.colour == Some(scene.colour),
+                read.direction == Some(scene.direction),
+            ];
+            let kept = match self.task {
+                Task::FirstFrame => Some(nearness(bare[at].frame(0), truth.frame(0))),
+                Task::Recolour => Some(nearness(clip.pixels(), truth.pixels())),
+                _ => None,
+            };
+            // A silent answer to a question about sound is wrong.
+            let heard = |tone: &Tone| {
+                made.sounds.get(at).is_some_and(|wave| {
+                    let read = self.judge.read_tone(&wave.samples, wave.sample_rate);
+                    read == Some(tone.pitch(&scene))
+                })
+            };
+            let tone = tone.as_ref().filter(|_| self.task.sounds()).map(heard);
+            Answer { scene, clip, right, tone, kept }
+        };
+        Ok(made.clips.into_iter().enumerate().map(answer).collect())
     }
 }
 
-/// The latents of clips as tokens, `[B, N, C]`.
-fn tokens(codec: &SpaceToDepth, clips: &[Clip], device: &Device) -> Result<Tensor<3>> {
-    let each = clips.iter().map(|clip| Ok(patchify(codec.encode(clip, device)?, [1, 1, 1])));
-    Ok(Tensor::cat(each.collect::<Result<_>>()?, 0))
+/// What a pipeline made.
+#[derive(Default)]
+struct Made {
+    clips: Vec<Clip>,
+    sounds: Vec<Waveform>,
+}
+
+impl Frames for Made {
+    fn begin(&mut self, _: usize, _: usize) -> engine::Result<()> {
+        Ok(())
+    }
+
+    fn sound(&mut self, _: usize, sound: Waveform) -> engine::Result<()> {
+        self.sounds.push(sound);
+        Ok(())
+    }
+
+    fn frame(&mut self, sample: usize, frame: Frame) -> engine::Result<()> {
+        let (height, width) = frame.size();
+        let earlier = self.clips.get(sample);
+        let mut pixels = earlier.map_or(Vec::new(), |clip| clip.pixels().to_vec());
+        pixels.extend_from_slice(frame.values());
+        let clip = Clip::new([pixels.len() / (3 * height * width), height, width], pixels)?;
+        self.clips.truncate(sample);
+        self.clips.push(clip);
+        Ok(())
+    }
+}
+
+fn media(frames: Vec<Frame>) -> Media {
+    Media::Frames(Arc::new(frames))
+}
+
+/// The frames of a clip.
+fn frames(clip: &Clip) -> Result<Vec<Frame>> {
+    let [count, height, width] = clip.size();
+    let frame =
+        |at| Frame::new(height, width, clip.frame(at).to_vec()).map_err(engine::Error::from);
+    (0..count).map(frame).map(|frame| Ok(frame?)).collect()
 }
 
 /// The peak signal-to-noise ratio of pixels in decibels, 99 at the most.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, TensorData};
-use engine::Hub;
+use data::aside::{AsideFile, AsideFolder, Existing};
+use families::{Condition, Record};
+use folder::Hub;
 use nn::{Parameter, Store};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -12,8 +14,9 @@ use train::checkpoint::{self, Found};
 use train::{LoraConfig, STUDENT};
 
 use crate::error::{Error, Result};
-use crate::family::{Model, Origin};
-use crate::schema::{LearnsConfig, NewConfig, Recipe};
+use crate::model::{Model, Origin};
+use crate::schema::{LearnsConfig, Recipe};
+use crate::shown::Shown;
 
 /// Which parameters of a checkpoint are exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +88,7 @@ impl Student {
         let config = &recipe.models.student;
         let model = match (&config.new, &config.from) {
             (Some(new), _) => Model::new(new, recipe.run.seed, device)?,
-            (None, Some(from)) => Model::open(&engine::locate(from, hub)?, device)?,
+            (None, Some(from)) => Model::open(&folder::locate(from, hub)?, device)?,
             (None, None) => return Err(Error::Recipe("the student comes from nowhere".to_owned())),
         };
         Ok(Student { recipe, step: manifest.step, model, learnt, facts: manifest.facts })
@@ -129,18 +132,14 @@ impl Student {
     /// Writes all files of a diffusers folder into an empty one.
     fn fill(&self, aside: &Path) -> Result<()> {
         match &self.model.origin {
-            Origin::New(NewConfig::Duet(config)) => {
-                let config = serde_json::to_value(config).expect("a config is JSON");
-                write_json(&aside.join("transformer/config.json"), &config)?;
-                let scheduler =
-                    serde_json::from_str(engine::DUET_SCHEDULER).expect("the constant is JSON");
-                write_json(&aside.join("scheduler/scheduler_config.json"), &scheduler)?;
-                let index = json!({
-                    "_class_name": "DuetPipeline",
-                    "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
-                    "transformer": ["moviola", "DuetTransformer"],
-                });
-                write_json(&aside.join("model_index.json"), &self.recorded(index))?;
+            Origin::New(files) => {
+                for (file, value) in files {
+                    let mut value = value.clone();
+                    if *file == "model_index.json" {
+                        self.record().write_index(&mut value);
+                    }
+                    write_json(&aside.join(file), &value)?;
+                }
             }
             Origin::Folder(from) => {
                 copy(from, aside, &|name| {
@@ -149,22 +148,27 @@ impl Student {
                 let index = from.join("model_index.json");
                 let text = std::fs::read_to_string(&index)
                     .map_err(|err| Error::file("read", &index, err))?;
-                let value = serde_json::from_str(&text)
+                let mut value: Value = serde_json::from_str(&text)
                     .map_err(|err| Error::Recipe(format!("{}: {err}", index.display())))?;
-                write_json(&aside.join("model_index.json"), &self.recorded(value))?;
+                self.record().write_index(&mut value);
+                write_json(&aside.join("model_index.json"), &value)?;
             }
         }
         let weights = aside.join("transformer/diffusion_pytorch_model.safetensors");
         write_store(&self.store()?, &weights, None)
     }
 
-    /// A model index that records how the student is sampled.
-    fn recorded(&self, mut index: Value) -> Value {
-        if let Some(timesteps) = self.recipe.method.student_timesteps(&self.model.process) {
-            index["solver"] = json!("renoise");
-            index["timesteps"] = json!(timesteps);
+    /// How the student is sampled, and what it was shown.
+    pub fn record(&self) -> Record {
+        let conditions = self.recipe.strategy.shown();
+        let scale = self.facts.get("reference_spatial_scale_factor");
+        let scale = scale.and_then(|scale| scale.parse().ok()).unwrap_or(1);
+        let refers = conditions.contains(&Condition::Reference);
+        Record {
+            timesteps: self.recipe.method.student_timesteps(&self.model.description.process),
+            conditions,
+            reference_scale: refers.then_some(scale),
         }
-        index
     }
 
     /// Writes the LoRA alone, with its alpha.
@@ -186,7 +190,7 @@ impl Student {
         for (name, parameter) in &self.learnt {
             let (layer, part) = name.split_once(".lora_").unwrap_or((name, ""));
             let original = match dialect {
-                Dialect::ComfyUi => self.model.naming.original(layer),
+                Dialect::ComfyUi => (self.model.description.family.original_name)(layer),
                 Dialect::Diffusers => None,
             };
             let layer = original.unwrap_or_else(|| layer.to_owned());
@@ -229,7 +233,8 @@ impl Student {
             ("step", self.step.to_string()),
         ];
         let own = facts.into_iter().map(|(key, value)| (key.to_owned(), value));
-        self.facts.clone().into_iter().chain(own).collect()
+        let record = self.record().metadata();
+        self.facts.clone().into_iter().chain(record).chain(own).collect()
     }
 }
 

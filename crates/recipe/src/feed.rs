@@ -9,7 +9,7 @@ use data::store::{AUDIO_LATENTS, LATENTS, MASK, Origin, REF_LATENTS, Sample, TEX
 use nn::Context;
 use train::{Batch, Cursor, Error, Feed, Field, VideoLatents};
 
-use crate::family::TextForm;
+use crate::model::TextForm;
 
 /// Where samples come from and how they are batched: everything but the place in it.
 #[derive(Clone)]

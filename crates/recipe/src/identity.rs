@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use data::store::{hash_files, hash_parts};
-use engine::ModelFolder;
+use folder::{Hub, ModelFolder};
 use serde::Serialize;
 use train::STUDENT;
 
@@ -17,13 +17,13 @@ impl Recipe {
     ///
     /// # Errors
     /// A folder cannot be read.
-    pub(crate) fn origins(&self, dataset: String) -> Result<BTreeMap<String, String>> {
+    pub(crate) fn origins(&self, dataset: String, hub: &Hub) -> Result<BTreeMap<String, String>> {
         let mut origins = BTreeMap::from([("the dataset".to_owned(), dataset)]);
         // Roles often come from one folder, which need not be read again for each.
         let mut hashed: BTreeMap<String, String> = BTreeMap::new();
         let mut of_folder = |from: &str| -> Result<String> {
             if !hashed.contains_key(from) {
-                hashed.insert(from.to_owned(), weights_of(from)?);
+                hashed.insert(from.to_owned(), weights_of(from, hub)?);
             }
             Ok(hashed[from].clone())
         };
@@ -55,8 +55,8 @@ impl ShapesConfig {
 }
 
 /// The hash of a network's config and weights.
-fn weights_of(from: &str) -> Result<String> {
-    let folder = ModelFolder::open(&engine::locate(from)?)?;
+fn weights_of(from: &str, hub: &Hub) -> Result<String> {
+    let folder = ModelFolder::open(&folder::locate(from, hub)?)?;
     let mut files: Vec<PathBuf> = vec![folder.component("transformer")?.join("config.json")];
     files.extend(folder.weights("transformer")?);
     Ok(hash_files(&files)?)

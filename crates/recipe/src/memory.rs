@@ -1,11 +1,12 @@
 //! How much memory a run will need, stage by stage, counted before anything is loaded for good.
 
 use burn::tensor::Device;
-use engine::Hub;
-use train::{OptimizerConfig, Recompute};
+use folder::Hub;
+use nn::Recompute;
+use train::OptimizerConfig;
 
 use crate::error::{Error, Result};
-use crate::family::Model;
+use crate::model::Model;
 use crate::schema::{LearnsConfig, MethodConfig, Recipe, RecomputeConfig, TrainedConfig};
 
 /// Bytes of one number that learns, or that goes through a graph.
@@ -47,7 +48,7 @@ impl Recipe {
         let mut all = vec![self.role("student", &student, &self.models.student, tokens)?];
         if let MethodConfig::Dmd2(_) = self.method {
             if let Some(teacher) = &self.models.teacher {
-                let model = Model::open(&engine::locate(&teacher.from, hub)?, device)?;
+                let model = Model::open(&folder::locate(&teacher.from, hub)?, device)?;
                 let weights = bytes(&model);
                 let role = "teacher".to_owned();
                 all.push(RoleMemory { role, weights, gradients: 0, optimizer: 0, activations: 0 });
@@ -63,7 +64,7 @@ impl Recipe {
     fn open(&self, config: &TrainedConfig, device: &Device, hub: &Hub) -> Result<Model> {
         match (&config.new, &config.from) {
             (Some(new), _) => Model::new(new, self.run.seed, device),
-            (None, Some(from)) => Model::open(&engine::locate(from, hub)?, device),
+            (None, Some(from)) => Model::open(&folder::locate(from, hub)?, device),
             (None, None) => Err(Error::Recipe("a role comes from nowhere".to_owned())),
         }
     }
@@ -119,7 +120,7 @@ impl Recipe {
     fn tokens(&self, model: &Model) -> Result<u64> {
         let source = self.source(model)?;
         let samples = &source.samples;
-        let patch: usize = model.geometry.patch.iter().product();
+        let patch: usize = model.description.geometry.patch.iter().product();
         let mut largest = 0;
         let mut seen = std::collections::BTreeSet::new();
         for index in 0..samples.count() {
@@ -144,8 +145,8 @@ impl Size {
     fn of(model: &Model, config: &TrainedConfig) -> Result<Size> {
         let targets = vec!["*".to_owned()];
         let census = train::LoraConfig { rank: 1, alpha: None, dropout: 0.0, targets };
-        let layers = train::Adapters::find(census, &*model.network, &model.store)?;
-        let depth = model.network.depth().max(1) as u64;
+        let layers = train::Adapters::find(census, &**model.network(), &model.store)?;
+        let depth = model.network().depth().max(1) as u64;
         let inside = |name: &str| name.contains("blocks.");
         let (mut block, mut width) = (0, 0);
         for (_, [inputs, outputs]) in layers.layers().filter(|(name, _)| inside(name)) {
@@ -164,7 +165,8 @@ impl Size {
                 all(&mut own.map(|(_, own)| own.values.dims()[0] as u64))
             }
             LearnsConfig::Lora(config) => {
-                let found = train::Adapters::find(config.clone(), &*model.network, &model.store)?;
+                let found =
+                    train::Adapters::find(config.clone(), &**model.network(), &model.store)?;
                 let rank = config.rank as u64;
                 all(&mut found.layers().map(|(_, [a, b])| rank * (a + b) as u64))
             }

@@ -1,13 +1,12 @@
 //! What the networks of one method must have in common: each is shown what another makes.
 
 use data::store::Fingerprint;
-use diffusion::{Process, VpPrediction};
-use nn::{Inputs, Plain};
-use strategies::Geometry;
+use diffusion::{Geometry, Process, VpPrediction};
+use nn::{Inputs, OneDevice, Schedule};
 use train::STUDENT;
 
 use crate::error::{Error, Result};
-use crate::family::{Model, TextForm};
+use crate::model::{Model, TextForm};
 
 /// What the student is, as far as the others must be the same.
 #[derive(Clone, Debug)]
@@ -23,9 +22,9 @@ impl Kind {
     /// That of a network.
     pub(crate) fn of(model: &Model) -> Kind {
         Kind {
-            family: model.family,
-            process: model.process.clone(),
-            geometry: model.geometry,
+            family: model.description.family.name,
+            process: model.description.process.clone(),
+            geometry: model.description.geometry,
             text: model.text,
             encoders: model.encoders.clone(),
         }
@@ -73,7 +72,7 @@ impl Kind {
                 }
             };
         }
-        let said = other.network.predict(&other.store, inputs, &mut Plain);
+        let said = OneDevice::default().predict(&**other.network(), &other.store, inputs);
         said.map(drop).map_err(|err| {
             Error::Recipe(format!("models.{role} cannot see what models.{STUDENT} sees: {err}"))
         })

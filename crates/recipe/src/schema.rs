@@ -3,12 +3,13 @@
 use data::loader::Partial;
 use data::world;
 use methods::{DiffusionForcingConfig, Dmd2Config, FinetuneConfig};
-use models::dit::duet::DuetConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strategies::StrategyConfig;
 use train::checkpoint::CheckpointConfig;
 use train::{Decay, EmaConfig, LoopConfig, LoraConfig, OptimizerConfig};
+
+use crate::new::NewConfig;
 
 /// Everything a run is made of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -88,14 +89,6 @@ pub struct FrozenConfig {
     /// Always false for a role that is frozen.
     #[serde(default)]
     pub trainable: bool,
-}
-
-/// A network that begins anew, of a family that is small enough.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "family", rename_all = "lowercase")]
-pub enum NewConfig {
-    /// The shapes world's own.
-    Duet(DuetConfig),
 }
 
 /// Which parameters of a role learn.
@@ -302,12 +295,38 @@ pub struct ValidationConfig {
     /// Guidance; the model's own if not given.
     #[serde(default)]
     pub guidance: Option<f64>,
+    /// What the clips should not be.
+    #[serde(default)]
+    pub negative: String,
+    /// What is given beside the prompts.
+    #[serde(default)]
+    pub given: GivenConfig,
     /// Frames, height and width in pixels; the model's own if not given.
     #[serde(default)]
     pub size: Option<[usize; 3]>,
     /// The seed of the noise.
     #[serde(default)]
     pub seed: u64,
+}
+
+/// What is given beside the prompts of a validation, as `moviola generate` takes it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GivenConfig {
+    /// The picture that clips begin with.
+    pub image: Option<String>,
+    /// The picture that clips end with.
+    pub last_image: Option<String>,
+    /// The first frames of the clips.
+    pub video_prefix: Option<String>,
+    /// The whole clip.
+    pub video: Option<String>,
+    /// What is made anew of what is given: white is, black stays.
+    pub mask: Option<String>,
+    /// A clip to look at.
+    pub reference: Option<String>,
+    /// The sound: a WAV file.
+    pub audio: Option<String>,
 }
 
 /// What guidance pushes away from.

@@ -8,15 +8,15 @@ use data::Clip;
 use data::media::{ClipWriter, Frame, FrameRate};
 use data::world::{Judge, Scene};
 use diffusion::{NoiseLevels, Process};
-use engine::{CaptionStyle, Decoding, Frames, Pipeline, Request, Sizing, Solving};
+use engine::{Audio, Frames, Given, Media, Pipeline, Request, Residency, Setup, Solving};
 use nn::Store;
 use strategies::Flexible;
 use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, STUDENT, Strategy, noise_for};
 
 use crate::error::Result;
-use crate::family::{Model, Origin};
 use crate::feed::{LoaderFeed, Source};
-use crate::schema::{NewConfig, Recipe, SourceConfig, ValidationConfig};
+use crate::model::{Model, Origin};
+use crate::schema::{GivenConfig, Recipe, SourceConfig, ValidationConfig};
 
 /// Where held-out losses are taken.
 const LEVELS: [f32; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
@@ -61,25 +61,30 @@ fn request(
     };
     Request {
         prompts,
-        negative: String::new(),
+        given: vec![given(&config.given)],
+        negative: config.negative.clone(),
         steps: config.steps,
         guidance: config.guidance,
-        second_guidance: None,
         height,
         width,
         frames,
-        image: None,
-        last_image: None,
         seed: config.seed,
-        count: 1,
-        max_tokens: None,
-        eta: None,
         solving: timesteps.map_or(Solving::Recorded, Solving::Renoise),
-        noise: None,
-        prompt_embeds: None,
-        clean_caption: CaptionStyle::Plain,
-        sizing: Sizing::Exact,
-        decoding: Decoding::Whole,
+        ..Request::default()
+    }
+}
+
+fn given(config: &GivenConfig) -> Given {
+    let media = |path: &Option<String>| path.as_ref().map(|path| Media::File(PathBuf::from(path)));
+    Given {
+        image: media(&config.image),
+        last_image: media(&config.last_image),
+        keyframes: Vec::new(),
+        video_prefix: media(&config.video_prefix),
+        video: media(&config.video),
+        mask: media(&config.mask),
+        references: media(&config.reference).into_iter().map(|media| (media, None)).collect(),
+        audio: config.audio.as_ref().map(|path| Audio::File(PathBuf::from(path))),
     }
 }
 
@@ -88,7 +93,7 @@ impl Validation {
         let role = method.role(STUDENT)?;
         let failed = |reason: String| Error::Callback { name: "validation".to_owned(), reason };
         let store = role.merged(self.average.as_ref())?;
-        let clips = self.clips(step, store).map_err(|err| failed(err.to_string()))?;
+        let clips = self.clips(step, store.clone()).map_err(|err| failed(err.to_string()))?;
         let mut numbers: Vec<(String, f64)> = Vec::new();
         if let Some((judge, scenes)) = &self.judge {
             let right =
@@ -97,7 +102,8 @@ impl Validation {
             numbers.push(("validation/score".to_owned(), share));
         }
         if let Some(held_out) = &self.held_out {
-            let losses = held_out.losses(|inputs| role.predict(inputs))?;
+            let losses = held_out
+                .losses(|inputs| Ok(role.layout().predict(&**role.network(), &store, inputs)?))?;
             let mean = losses.iter().sum::<f64>() / losses.len() as f64;
             numbers.push(("held_out/loss".to_owned(), mean));
             let each = LEVELS.iter().zip(&losses);
@@ -114,8 +120,8 @@ impl Validation {
         let folder = self.folder.join(format!("{step:08}"));
         std::fs::create_dir_all(&folder)
             .map_err(|err| crate::error::Error::file("make", &folder, err))?;
-        let rate =
-            FrameRate::from_number(self.pipeline.frame_rate()).map_err(engine::Error::from)?;
+        let rate = self.pipeline.description().defaults.frame_rate;
+        let rate = FrameRate::from_number(rate).map_err(engine::Error::from)?;
         let mut kept = Kept { folder, extension: self.extension, rate, frames: Vec::new() };
         self.pipeline.run(&self.request, &mut engine::Silent, &mut kept)?;
         kept.write()
@@ -255,12 +261,12 @@ impl Recipe {
             return refuse("callbacks.validation.prompts is empty; say what to make");
         }
         let pipeline = match &student.origin {
-            Origin::New(NewConfig::Duet(config)) => {
-                Pipeline::duet(config.clone(), student.store.clone(), device)?
+            Origin::New(_) => {
+                Pipeline::of(student.description.clone(), student.store.clone(), &setup(device))?
             }
             Origin::Folder(path) => Pipeline::open(path, &setup(device))?,
         };
-        let extension = student.clips;
+        let extension = student.description.family.extension;
         let held_out = match source.held_out.count() {
             0 => None,
             _ => {
@@ -269,7 +275,7 @@ impl Recipe {
                 Some(LoaderFeed::whole(source, device.clone())?)
             }
         };
-        let timesteps = self.method.student_timesteps(&student.process);
+        let timesteps = self.method.student_timesteps(&student.description.process);
         let request = request(config, prompts, timesteps);
         pipeline.check(&request)?;
         let every = config.every;
@@ -293,12 +299,6 @@ impl LookedAt {
 }
 
 /// How an engine is opened for looking: one component at a time, beside the training.
-pub(crate) fn setup(device: &Device) -> engine::Setup {
-    engine::Setup {
-        precision: nn::Precision::Stored,
-        residency: engine::Residency::OneAtATime,
-        device: device.clone(),
-        loras: Vec::new(),
-        second_loras: Vec::new(),
-    }
+fn setup(device: &Device) -> Setup {
+    Setup { residency: Residency::OneAtATime, ..Setup::new(device) }
 }

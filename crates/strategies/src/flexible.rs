@@ -3,13 +3,14 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use diffusion::{NoiseLevels, Part, Reference, Region, Scene, TimestepSampler, Track, Tracks};
+use diffusion::{
+    Geometry, NoiseLevels, Part, Reference, ReferenceScale, Region, Scene, TimestepSampler, Tokens,
+    Track, Tracks,
+};
 use nn::Prediction;
-use train::{Batch, Draws, Error, Losses, ModelInputs, Result, Strategy};
+use train::{Batch, Draws, Error, Losses, ModelInputs, Result, Strategy, VideoLatents};
 
 use crate::config::{ConditionKind, FlexibleConfig, ModalityConfig, StrategyConfig};
-use crate::geometry::Geometry;
-use crate::reference::{Factors, aligned};
 
 /// Text-to-video, video-to-video or anything given anything.
 pub struct Flexible {
@@ -19,7 +20,7 @@ pub struct Flexible {
     samplers: Tracks<TimestepSampler>,
     stratified: bool,
     /// Read off the first batch that has a reference; later ones must agree.
-    factors: Cell<Option<Factors>>,
+    factors: Cell<Option<ReferenceScale>>,
 }
 
 impl Flexible {
@@ -52,32 +53,39 @@ impl Flexible {
     fn video(&self, batch: &Batch, draws: &Draws) -> Result<Track> {
         let config = &self.config.video;
         let latents = batch.video(self.name, &config.source)?;
-        let (clean, positions, grid) = self.geometry.video(&config.source, latents)?;
+        let tokens = self.tokens(&config.source, latents)?;
         let context = batch.text(self.name, &config.text)?.clone();
-        let mut track = Track::new(part(config), clean, grid, positions, context);
-        track.frame = self.geometry.frame(&latents.values);
+        let mut track = Track::new(part(config), tokens, context);
+        track.frame = self.geometry.frame_size(&latents.values);
         self.fix(&mut track, config, batch, &draws.below("video"))?;
         for (index, source) in chosen_references(config, &draws.below("video")) {
             let own = batch.video(self.name, &source)?;
-            let (tokens, positions, _) = self.geometry.video(&source, own)?;
+            let Tokens { values: tokens, positions, .. } = self.tokens(&source, own)?;
             let factors = self.agreed(&source, &latents.values, &own.values, index)?;
             let time = self.geometry.coordinates.time;
-            let positions = aligned(time, positions, &track.positions, factors);
+            let positions = factors.align(time, positions, &track.positions);
             track.refer(Reference { tokens, positions });
         }
         Ok(track)
     }
 
+    /// The latents of a source as tokens.
+    fn tokens(&self, source: &str, latents: &VideoLatents) -> Result<Tokens> {
+        self.geometry.video(&latents.values, &latents.rates).map_err(|_| Error::Shape {
+            what: format!("source `{source}`"),
+            got: format!("{:?} latents", &latents.values.dims()[2..]),
+            want: format!("the model takes patches of {:?}", self.geometry.patch),
+        })
+    }
+
     fn audio(&self, config: &ModalityConfig, batch: &Batch, draws: &Draws) -> Result<Track> {
-        let latents = batch.audio(self.name, &config.source)?;
-        let (clean, positions) = self.geometry.audio(latents);
-        let grid = [clean.dims()[1], 1, 1];
+        let tokens = self.geometry.audio(batch.audio(self.name, &config.source)?);
         let context = batch.text(self.name, &config.text)?.clone();
-        let mut track = Track::new(part(config), clean, grid, positions, context);
+        let mut track = Track::new(part(config), tokens, context);
         self.fix(&mut track, config, batch, draws)?;
         for (_, source) in chosen_references(config, draws) {
-            let (tokens, positions) = self.geometry.audio(batch.audio(self.name, &source)?);
-            track.refer(Reference { tokens, positions });
+            let own = self.geometry.audio(batch.audio(self.name, &source)?);
+            track.refer(Reference { tokens: own.values, positions: own.positions });
         }
         Ok(track)
     }
@@ -90,26 +98,28 @@ impl Flexible {
         batch: &Batch,
         draws: &Draws,
     ) -> Result<()> {
+        let tokens = track.tokens();
         for (index, condition) in config.conditions.iter().enumerate() {
             let Some(masks) = self.masks(track, &condition.kind, batch)? else { continue };
+            let mut chosen = vec![false; track.samples() * tokens];
             let drawn = draws.uniform(&format!("condition.{index}"));
             for (sample, unit) in drawn.into_iter().enumerate() {
-                let mask = masks.of(sample);
-                let leaves_something =
-                    (track.fixed(sample).iter().zip(mask)).any(|(fixed, more)| !fixed && !more);
+                let (mask, fixed) = (masks.of(sample), track.fixed(sample));
+                let leaves_something = fixed.iter().zip(mask).any(|(fixed, more)| !fixed && !more);
                 // A condition that gives a whole clip away would leave nothing to learn from it: the
                 // first frame of a picture, a prefix as long as the clip.
                 if f64::from(unit) < condition.probability && leaves_something {
-                    track.fix(sample, mask);
+                    chosen[sample * tokens..][..tokens].copy_from_slice(mask);
                 }
             }
+            track.fix(&chosen);
         }
         Ok(())
     }
 
     /// Which tokens a condition gives; none for one that gives none of the track's own.
     fn masks(&self, track: &Track, kind: &ConditionKind, batch: &Batch) -> Result<Option<Masks>> {
-        let Geometry { patch, pixels, .. } = self.geometry;
+        let Geometry { patch, factors, .. } = self.geometry;
         let region = match kind {
             ConditionKind::FirstFrame {} => Region::Prefix(1),
             ConditionKind::Prefix { frames } => Region::Prefix(*frames),
@@ -118,7 +128,7 @@ impl Flexible {
             ConditionKind::Rectangle { rows, columns } => Region::rectangle(
                 rows[0]..rows[1],
                 columns[0]..columns[1],
-                [patch[1] * pixels[0], patch[2] * pixels[1]],
+                [patch[1] * factors[1], patch[2] * factors[2]],
             ),
             ConditionKind::Mask { source } => {
                 let mask = batch.mask(self.name, source)?;
@@ -146,8 +156,20 @@ impl Flexible {
         target: &burn::tensor::Tensor<5>,
         own: &burn::tensor::Tensor<5>,
         index: usize,
-    ) -> Result<Factors> {
-        let factors = Factors::between(source, target, own)?;
+    ) -> Result<ReferenceScale> {
+        let size = |latents: &burn::tensor::Tensor<5>| {
+            let [_, _, frames, rows, columns] = latents.dims();
+            [frames, rows, columns]
+        };
+        let factors =
+            ReferenceScale::between(size(target), size(own)).map_err(|err| match err {
+                diffusion::Error::Reference { reference, want, target } => Error::Shape {
+                    what: format!("reference `{source}`"),
+                    got: format!("{reference:?} latents"),
+                    want: format!("{want} {target:?} of the target"),
+                },
+                other => other.into(),
+            })?;
         // What the trained model is told about is its first reference.
         if index > 0 {
             return Ok(factors);
@@ -242,7 +264,7 @@ impl Strategy for Flexible {
 
     fn metadata(&self) -> BTreeMap<String, String> {
         let mut metadata = BTreeMap::from([("strategy".to_owned(), self.name.to_owned())]);
-        if let Some(Factors { space, time }) = self.factors.get() {
+        if let Some(ReferenceScale { space, time }) = self.factors.get() {
             let mut tell = |key: &str, factor: usize| {
                 if factor != 1 {
                     metadata.insert(key.to_owned(), factor.to_string());

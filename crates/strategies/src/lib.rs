@@ -6,12 +6,9 @@
 
 mod config;
 mod flexible;
-mod geometry;
-mod reference;
 
 pub use config::{
     ConditionConfig, ConditionKind, FlexibleConfig, ModalityConfig, StrategyConfig,
     TextToVideoConfig, VideoToVideoConfig,
 };
 pub use flexible::Flexible;
-pub use geometry::Geometry;

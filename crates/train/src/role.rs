@@ -134,6 +134,11 @@ impl Trained {
         &self.network
     }
 
+    /// How the network is run.
+    pub fn layout(&self) -> &Arc<dyn nn::Schedule> {
+        &self.layout
+    }
+
     /// All parameters, adapters included.
     pub fn store(&self) -> &Store {
         &self.store

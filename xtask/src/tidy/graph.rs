@@ -36,15 +36,20 @@ const fn planned(name: &'static str, may_use: &'static [&'static str]) -> Crate 
 }
 
 /// Every crate of the workspace, from the bottom up.
-pub(super) const CRATES: [Crate; 18] = [
+pub(super) const CRATES: [Crate; 20] = [
     present("kernels", &[]),
     present("comm", &[]),
     present("nn", &["kernels"]),
     present("diffusion", &["kernels", "nn"]),
     present("data", &["kernels", "nn", "diffusion"]),
     present("models", &["kernels", "nn", "diffusion"]),
+    present("folder", &["kernels", "nn"]),
+    present("families", &["kernels", "nn", "diffusion", "data", "models", "folder"]),
     present("parallel", &["kernels", "comm", "nn", "diffusion"]),
-    present("engine", &["kernels", "comm", "nn", "diffusion", "data", "models", "parallel"]),
+    present(
+        "engine",
+        &["kernels", "comm", "nn", "diffusion", "data", "models", "folder", "families", "parallel"],
+    ),
     present("train", &["kernels", "comm", "nn", "diffusion", "data", "parallel", "engine"]),
     present("journal", &["data", "train"]),
     present("strategies", &["kernels", "nn", "diffusion", "train"]),
@@ -58,6 +63,8 @@ pub(super) const CRATES: [Crate; 18] = [
             "diffusion",
             "data",
             "models",
+            "folder",
+            "families",
             "parallel",
             "engine",
             "train",
@@ -76,6 +83,8 @@ pub(super) const CRATES: [Crate; 18] = [
             "diffusion",
             "data",
             "models",
+            "folder",
+            "families",
             "parallel",
             "engine",
             "train",

@@ -14,8 +14,8 @@
 //! Nothing half-written is ever seen under the path: it appears whole when the writer is
 //! finished, and not at all if the writer is dropped before.
 //!
-//! [`Clip::read`] and [`ClipReader`] read any video by the program `ffmpeg`, and pictures without
-//! it.
+//! [`Clip::read`] and [`ClipReader`] read any video by the program `ffmpeg`, and pictures and folders of
+//! pictures without it. A [`Waveform`] is the sound of a clip, as a WAV file.
 
 mod error;
 mod frame;
@@ -33,14 +33,16 @@ mod yuv;
 
 mod ffmpeg;
 mod read;
+mod sound;
 mod stream;
 
 pub use error::{Error, Result};
 pub use ffmpeg::ClipReader;
 pub use frame::Frame;
 pub use rate::FrameRate;
-pub use read::Clip;
-pub(crate) use read::{is_picture, picture_size};
+pub(crate) use read::picture_size;
+pub use read::{Clip, is_picture};
+pub use sound::Waveform;
 pub(crate) use stream::Stream;
 pub use write::{ClipWriter, Format};
 

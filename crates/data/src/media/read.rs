@@ -21,7 +21,7 @@ pub struct Clip {
 }
 
 impl Clip {
-    /// Reads a picture or a whole video.
+    /// Reads a picture, a whole video, or the pictures of a folder in order of name.
     ///
     /// # Errors
     ///
@@ -29,9 +29,34 @@ impl Clip {
     /// installed.
     pub fn read(path: &Path) -> Result<Clip> {
         match is_picture(path) {
+            _ if path.is_dir() => Clip::folder(path),
             true => Clip::picture(path),
             false => Clip::video(path),
         }
+    }
+
+    /// The pictures of a folder, which plays at no known rate.
+    fn folder(path: &Path) -> Result<Clip> {
+        let failed = |source| Error::Read { path: path.to_owned(), source };
+        let entries = std::fs::read_dir(path).map_err(failed)?;
+        let mut pictures: Vec<_> =
+            entries.flatten().map(|entry| entry.path()).filter(|path| is_picture(path)).collect();
+        pictures.sort();
+        let refused =
+            |reason: &str| Error::Decode { path: path.to_owned(), reason: reason.to_owned() };
+        let Some((first, rest)) = pictures.split_first() else {
+            return Err(refused("the folder holds no pictures"));
+        };
+        let mut clip = Clip::picture(first)?;
+        for path in rest {
+            let next = Clip::picture(path)?;
+            if next.size() != clip.size() {
+                return Err(refused("its pictures differ in size"));
+            }
+            clip.bytes.extend(next.bytes);
+            clip.frames += 1;
+        }
+        Ok(clip)
     }
 
     /// How many frames there are.
@@ -102,7 +127,7 @@ impl Clip {
 }
 
 /// Whether a file is read as a picture, by its extension.
-pub(crate) fn is_picture(path: &Path) -> bool {
+pub fn is_picture(path: &Path) -> bool {
     let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
     PICTURES.contains(&extension.as_str())
 }

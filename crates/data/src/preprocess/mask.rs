@@ -111,8 +111,8 @@ fn generated(frame: &Frame, bucket: &Bucket) -> Result<Vec<bool>, String> {
         let start = ((top + row) * width + left) * CHANNELS;
         let line = pixels[start..][..kept.width * CHANNELS].chunks_exact(CHANNELS);
         for (column, _) in line.enumerate().filter(|(_, pixel)| is_white(pixel)) {
-            let columns = scaled(column, kept.width, bucket.width);
-            for row in scaled(row, kept.height, bucket.height) {
+            let columns = touched(column, kept.width, bucket.width);
+            for row in touched(row, kept.height, bucket.height) {
                 shown[row * bucket.width..][columns.clone()].fill(true);
             }
         }
@@ -121,12 +121,12 @@ fn generated(frame: &Frame, bucket: &Bucket) -> Result<Vec<bool>, String> {
 }
 
 /// The places out of `to` that place `at` out of `from` touches.
-fn scaled(at: usize, from: usize, to: usize) -> Range<usize> {
+pub fn touched(at: usize, from: usize, to: usize) -> Range<usize> {
     at * to / from..((at + 1) * to).div_ceil(from)
 }
 
 /// Whether a pixel is at least half as bright as white.
-fn is_white(pixel: &[u8]) -> bool {
+pub fn is_white(pixel: &[u8]) -> bool {
     let luma: u32 = pixel.iter().zip(LUMA).map(|(value, share)| u32::from(*value) * share).sum();
     2 * luma >= 255 * LUMA.iter().sum::<u32>()
 }
@@ -156,7 +156,7 @@ mod tests {
         for (from, to) in [(7, 3), (3, 7), (64, 16), (16, 64), (100, 33), (5, 5), (1, 4)] {
             let mut end = 0;
             for at in 0..from {
-                let touched = scaled(at, from, to);
+                let touched = touched(at, from, to);
                 assert!(!touched.is_empty() && touched.start <= end && touched.start + 1 >= end);
                 end = touched.end;
             }

@@ -22,7 +22,7 @@ pub use buckets::{Buckets, Rules};
 pub use doctor::{Planned, Reason, Reference, Report, Skipped, doctor};
 pub use files::{Decoded, MediaFiles};
 pub use manifest::{Entry, find_sources};
-pub use mask::{Mask, MaskKind};
+pub use mask::{Mask, MaskKind, is_white, touched};
 pub use run::{Progress, Summary, preprocess};
 
 use crate::clip::Clip;

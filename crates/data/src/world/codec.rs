@@ -38,6 +38,11 @@ impl SpaceToDepth {
         Ok(SpaceToDepth { block })
     }
 
+    /// Frames, rows and columns of a block.
+    pub fn block(&self) -> [usize; 3] {
+        self.block
+    }
+
     /// Channels of a latent.
     pub fn channels(&self) -> usize {
         CHANNELS * self.block.iter().product::<usize>()

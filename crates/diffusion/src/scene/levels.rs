@@ -9,12 +9,22 @@ pub struct NoiseLevels {
     distinct: Vec<Vec<f32>>,
     /// Which of them each token has; `None` where a sample has one.
     index: Option<Vec<usize>>,
+    /// The network's timestep of the one level there is, where a solver says it.
+    timestep: Option<f32>,
 }
 
 impl NoiseLevels {
     /// One level per sample.
     pub fn per_sample(levels: Vec<f32>) -> NoiseLevels {
-        NoiseLevels { distinct: levels.into_iter().map(|level| vec![level]).collect(), index: None }
+        let distinct = levels.into_iter().map(|level| vec![level]).collect();
+        NoiseLevels { distinct, index: None, timestep: None }
+    }
+
+    /// One level for all samples, at which a solver tells the network `timestep`: exactly that, not what
+    /// a process makes of the rounded level.
+    pub fn at_timestep(level: f32, timestep: f64, samples: usize) -> NoiseLevels {
+        let timestep = Some(timestep as f32);
+        NoiseLevels { timestep, ..NoiseLevels::per_sample(vec![level; samples]) }
     }
 
     /// Several levels per sample; `index` says which of them a token has, in every sample alike.
@@ -25,7 +35,7 @@ impl NoiseLevels {
         let count = distinct.first().map_or(0, Vec::len);
         assert!(distinct.iter().all(|levels| levels.len() == count), "one number of levels");
         assert!(index.iter().all(|level| *level < count), "every token has one of the levels");
-        NoiseLevels { distinct, index: Some(index) }
+        NoiseLevels { distinct, index: Some(index), timestep: None }
     }
 
     /// The number of samples.
@@ -36,6 +46,11 @@ impl NoiseLevels {
     /// The distinct levels of one sample.
     pub fn distinct(&self, sample: usize) -> &[f32] {
         &self.distinct[sample]
+    }
+
+    /// The network's timestep of all tokens, where a solver says it.
+    pub(crate) fn timestep(&self) -> Option<f32> {
+        self.timestep
     }
 
     /// Which of the distinct levels a token has.

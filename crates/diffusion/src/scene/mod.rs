@@ -5,13 +5,17 @@
 //! beside it as references, and where every token is. Everything a network must be told follows:
 //! fixed tokens and references enter clean, at level 0; the others enter noisy, at their own level.
 
+mod geometry;
 mod levels;
 mod place;
+mod reference;
 mod region;
 mod track;
 
+pub use geometry::{Geometry, Grouping, Tokens};
 pub use levels::NoiseLevels;
 pub use place::{AudioClock, Coordinates, Time, align_reference};
+pub use reference::ReferenceScale;
 pub use region::{Region, pool_mask};
 pub use track::{Part, Reference, Track};
 

@@ -3,10 +3,10 @@
 //! Shape letters: `B` samples, `N` tokens of the track, `R` tokens of its references, `C` channels.
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
-use nn::{Context, Frame, Levels, Modality};
+use nn::{Context, Frame, Levels, Modality, patchify, unpatchify};
 
-use super::NoiseLevels;
-use crate::Process;
+use super::{NoiseLevels, Tokens};
+use crate::{Draw, Process};
 
 /// Whether a track is made or given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,15 +35,26 @@ pub struct Track {
     pub clean: Tensor<3>,
     /// How its tokens are laid out: frames, rows, columns.
     pub grid: [usize; 3],
+    /// Latent frames, rows and columns of a token.
+    pub patch: [usize; 3],
     /// Where its tokens are, `[B, axes, N, 2]`.
     pub positions: Tensor<4>,
     /// What it is about.
     pub context: Context,
     /// The size of the picture, for families that are told it.
     pub frame: Option<Frame>,
-    /// Which tokens are fixed, sample by sample.
-    fixed: Vec<bool>,
+    /// Channels that stand beside those of the noisy tokens, `[B, N, C']`, for families that are
+    /// shown pictures so.
+    pub beside: Option<Tensor<3>>,
+    fixed: Option<Fixed>,
     references: Vec<Reference>,
+}
+
+/// Which tokens are fixed, sample by sample: on the host, and as a mask `[B, N]`.
+#[derive(Clone, Debug)]
+struct Fixed {
+    values: Vec<bool>,
+    mask: Tensor<2, Bool>,
 }
 
 impl Track {
@@ -51,17 +62,11 @@ impl Track {
     ///
     /// # Panics
     /// Panics if the grid does not have as many tokens as there are.
-    pub fn new(
-        part: Part,
-        clean: Tensor<3>,
-        grid: [usize; 3],
-        positions: Tensor<4>,
-        context: Context,
-    ) -> Track {
-        let [samples, tokens, _] = clean.dims();
-        assert_eq!(grid.iter().product::<usize>(), tokens, "the grid holds every token");
-        let fixed = vec![false; samples * tokens];
-        Track { part, clean, grid, positions, context, frame: None, fixed, references: Vec::new() }
+    pub fn new(part: Part, tokens: Tokens, context: Context) -> Track {
+        let Tokens { values: clean, positions, grid, patch } = tokens;
+        assert_eq!(grid.iter().product::<usize>(), clean.dims()[1], "the grid holds every token");
+        let (frame, beside, fixed, references) = (None, None, None, Vec::new());
+        Track { part, clean, grid, patch, positions, context, frame, beside, fixed, references }
     }
 
     /// `B`.
@@ -74,20 +79,29 @@ impl Track {
         self.clean.dims()[1]
     }
 
-    /// Fixes the tokens of one sample that `mask` holds, besides those that are fixed already.
+    /// Fixes the tokens that `mask` `[B, N]` holds, besides those that are fixed already.
     ///
     /// # Panics
-    /// Panics if the mask does not have one entry per token.
-    pub fn fix(&mut self, sample: usize, mask: &[bool]) {
-        let tokens = self.tokens();
-        assert_eq!(mask.len(), tokens, "a mask has one entry per token");
-        let own = &mut self.fixed[sample * tokens..][..tokens];
-        own.iter_mut().zip(mask).for_each(|(fixed, more)| *fixed |= more);
+    /// Panics if the mask does not have one entry per sample and token.
+    pub fn fix(&mut self, mask: &[bool]) {
+        let shape = [self.samples(), self.tokens()];
+        assert_eq!(mask.len(), shape[0] * shape[1], "a mask has one entry per token");
+        let earlier = self.fixed.take().map(|fixed| fixed.values);
+        let mut values = earlier.unwrap_or_else(|| vec![false; mask.len()]);
+        values.iter_mut().zip(mask).for_each(|(fixed, more)| *fixed |= more);
+        if values.contains(&true) {
+            let mask = Tensor::from_data(TensorData::new(values.clone(), shape), &self.device());
+            self.fixed = Some(Fixed { values, mask });
+        }
     }
 
-    /// Which tokens of a sample are fixed.
-    pub fn fixed(&self, sample: usize) -> &[bool] {
-        &self.fixed[sample * self.tokens()..][..self.tokens()]
+    /// Which tokens of a sample are fixed, `[N]`.
+    pub fn fixed(&self, sample: usize) -> Vec<bool> {
+        let tokens = self.tokens();
+        match &self.fixed {
+            Some(fixed) => fixed.values[sample * tokens..][..tokens].to_vec(),
+            None => vec![false; tokens],
+        }
     }
 
     /// Puts a reference before those it has already.
@@ -121,24 +135,34 @@ impl Track {
     /// `tokens` `[B, N, C]`, inside or outside a graph, where they are free; the clean ones where they
     /// are fixed.
     pub fn keep(&self, tokens: Tensor<3>) -> Tensor<3> {
-        let device = tokens.device();
-        let clean = match device.is_autodiff() {
+        let clean = || match tokens.device().is_autodiff() {
             true => Tensor::from_inner(self.clean.clone()),
             false => self.clean.clone(),
         };
-        match self.part {
-            Part::Given => clean,
-            Part::Generated if self.fixed.contains(&true) => {
-                tokens.mask_where(self.fixed_mask(&device), clean)
+        match (self.part, &self.fixed) {
+            (Part::Given, _) => clean(),
+            (Part::Generated, None) => tokens,
+            (Part::Generated, Some(fixed)) => {
+                let [samples, count, channels] = self.clean.dims();
+                let mask = match tokens.device().is_autodiff() {
+                    true => Tensor::<2, Bool>::from_inner(fixed.mask.clone()),
+                    false => fixed.mask.clone(),
+                };
+                let mask = mask.reshape([samples, count, 1]).expand([samples, count, channels]);
+                let clean = clean();
+                tokens.mask_where(mask, clean)
             }
-            Part::Generated => tokens,
         }
     }
 
     /// 1 where a token is learnt and 0 where it is fixed or given, sample by sample.
     pub fn learnt(&self) -> Vec<f32> {
-        let learnt = |fixed: &bool| (self.part == Part::Generated && !fixed) as u8 as f32;
-        self.fixed.iter().map(learnt).collect()
+        let free = |fixed: &bool| if *fixed { 0.0 } else { 1.0 };
+        match (self.part, &self.fixed) {
+            (Part::Given, _) => vec![0.0; self.samples() * self.tokens()],
+            (Part::Generated, None) => vec![1.0; self.samples() * self.tokens()],
+            (Part::Generated, Some(fixed)) => fixed.values.iter().map(free).collect(),
+        }
     }
 
     /// The level of every token, `[B, N, 1]`: 0 where it is fixed or given.
@@ -150,9 +174,9 @@ impl Track {
 
     /// What the network is given: `noisy` `[B, N, C]` where tokens are free, references first.
     ///
-    /// `noisy` may belong to a graph; fixed tokens and references do not.
+    /// `noisy` may belong to a graph; fixed tokens, references and channels beside do not. `sigma` is the
+    /// level of a sample as a whole, from 0 to 1.
     pub fn modality(&self, process: &Process, noisy: Tensor<3>, levels: &NoiseLevels) -> Modality {
-        let device = self.device();
         let mut tokens: Vec<_> = self.references.iter().map(|one| one.tokens.clone()).collect();
         tokens.push(self.keep(noisy));
         let mut places: Vec<_> = self.references.iter().map(|one| one.positions.clone()).collect();
@@ -163,10 +187,15 @@ impl Track {
             Part::Given => 0.0,
         };
         let sigma: Vec<f32> = (0..samples).map(whole).collect();
+        let tokens = joined(tokens, 1);
+        let tokens = match &self.beside {
+            Some(beside) => joined(vec![tokens, beside.clone()], 2),
+            None => tokens,
+        };
         Modality {
-            tokens: joined(tokens, 1),
+            tokens,
             levels: self.network_levels(process, levels),
-            sigma: Tensor::from_data(TensorData::new(sigma, [samples]), &device),
+            sigma: Tensor::from_data(TensorData::new(sigma, [samples]), &self.device()),
             positions: joined(places, 2),
             context: self.context.clone(),
             frame: self.frame.clone(),
@@ -185,6 +214,26 @@ impl Track {
         if own.dims()[2] > channels { own.narrow(2, 0, channels) } else { own }
     }
 
+    /// Standard normal noise `[1, N, C]` for one sample. A number belongs to the element of the latents,
+    /// so it does not depend on how tokens are cut.
+    pub fn noise(&self, draw: Draw) -> Tensor<3> {
+        let [channels, frames, rows, columns] = self.latent_shape();
+        let latents = draw.normal_tensor([1, channels, frames, rows, columns], &self.device());
+        patchify(latents, self.patch)
+    }
+
+    /// Tokens `[B, N, C]` as latents `[B, channels, frames, rows, columns]`.
+    pub fn latents(&self, tokens: Tensor<3>) -> Tensor<5> {
+        unpatchify(tokens, self.grid, self.patch)
+    }
+
+    /// Channels, frames, rows and columns of its latents.
+    pub fn latent_shape(&self) -> [usize; 4] {
+        let pixels = self.patch.iter().product::<usize>();
+        let side = |axis: usize| self.grid[axis] * self.patch[axis];
+        [self.clean.dims()[2] / pixels, side(0), side(1), side(2)]
+    }
+
     /// The device it lies on.
     pub fn device(&self) -> Device {
         self.clean.device()
@@ -192,39 +241,47 @@ impl Track {
 
     /// Few distinct timesteps and an index: the last one is 0, for clean tokens.
     fn network_levels(&self, process: &Process, levels: &NoiseLevels) -> Levels {
-        let (samples, tokens, references) =
-            (self.samples(), self.tokens(), self.reference_tokens());
-        let device = self.device();
+        let (samples, references) = (self.samples(), self.reference_tokens());
         let count = levels.distinct(0).len();
-        let clean = self.part == Part::Given || self.fixed.contains(&true) || references > 0;
-        let distinct = (0..samples).flat_map(|sample| {
-            let zero = clean.then_some(0.0);
-            levels.distinct(sample).iter().copied().chain(zero)
-        });
+        let clean = self.part == Part::Given || self.fixed.is_some() || references > 0;
         let wide = count + usize::from(clean);
-        let values = TensorData::new(distinct.collect::<Vec<f32>>(), [samples, wide, 1]);
-        let timesteps = process.timestep(Tensor::from_data(values, &device));
-        let distinct = timesteps.reshape([samples, wide]);
+        let zero = || clean.then_some(0.0);
+        let told = |values: Vec<f32>| {
+            Tensor::from_data(TensorData::new(values, [samples, wide, 1]), &self.device())
+        };
+        let distinct = match levels.timestep() {
+            Some(timestep) => {
+                let row: Vec<f32> = std::iter::once(timestep).chain(zero()).collect();
+                told(row.repeat(samples))
+            }
+            None => {
+                let rows = (0..samples)
+                    .flat_map(|sample| levels.distinct(sample).iter().copied().chain(zero()));
+                process.timestep(told(rows.collect()))
+            }
+        };
+        let distinct: Tensor<2> = distinct.reshape([samples, wide]);
         if wide == 1 {
             return Levels { distinct, index: None };
         }
+        Levels { distinct, index: Some(self.level_index(levels, count)) }
+    }
+
+    /// Which of the distinct levels each token has, `[B, R + N]`; `clean` is that of clean tokens.
+    fn level_index(&self, levels: &NoiseLevels, clean: usize) -> Tensor<2, Int> {
+        let (samples, tokens, references) =
+            (self.samples(), self.tokens(), self.reference_tokens());
         let learnt = self.learnt();
         let index = (0..samples).flat_map(|sample| {
             let own = &learnt[sample * tokens..][..tokens];
             let own = own.iter().enumerate().map(|(token, learnt)| match *learnt > 0.0 {
                 true => levels.group(token) as i64,
-                false => count as i64,
+                false => clean as i64,
             });
-            std::iter::repeat_n(count as i64, references).chain(own).collect::<Vec<_>>()
+            std::iter::repeat_n(clean as i64, references).chain(own).collect::<Vec<_>>()
         });
         let index = TensorData::new(index.collect::<Vec<_>>(), [samples, references + tokens]);
-        Levels { distinct, index: Some(Tensor::<2, Int>::from_data(index, &device)) }
-    }
-
-    fn fixed_mask(&self, device: &Device) -> Tensor<3, Bool> {
-        let [samples, tokens, channels] = self.clean.dims();
-        let mask = TensorData::new(self.fixed.clone(), [samples, tokens, 1]);
-        Tensor::<3, Bool>::from_data(mask, device).expand([samples, tokens, channels])
+        Tensor::from_data(index, &self.device())
     }
 }
 

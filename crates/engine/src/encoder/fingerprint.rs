@@ -5,10 +5,11 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use data::store::{Fingerprint, hash_parts};
+use families::TextRules;
+use folder::ModelFolder;
 
 use crate::error::{Error, Result};
-use crate::folder::ModelFolder;
-use crate::text::{TextRules, names};
+use crate::text::names;
 
 /// Files up to this length are hashed whole.
 const WHOLE: u64 = 1 << 20;

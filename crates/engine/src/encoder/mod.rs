@@ -10,14 +10,14 @@ use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use data::Clip;
 use data::preprocess::{Cause, Encode};
 use data::store::{Fingerprint, TEXT};
-use models::dit::pixart::PixartConfig;
-use models::dit::wan::WanConfig;
+use families::{Description, Text, TextRules};
+use folder::{Component, ModelFolder, Storage, agree};
+use nn::Weights;
 
 pub use self::sizes::ClipSizes;
 use crate::error::{Error, Result};
-use crate::folder::{self, ModelFolder};
-use crate::text::{TextEncoder, TextRules};
-use crate::{pixart, wan};
+use crate::finite;
+use crate::text::TextEncoder;
 
 /// How a folder's encoders are opened.
 #[derive(Clone, Debug)]
@@ -32,96 +32,11 @@ pub struct EncoderSetup {
 /// The VAE and the text encoder of a diffusers folder. Weights are read when they are first needed.
 pub struct FolderEncoder {
     setup: EncoderSetup,
+    description: Description,
     text: TextEncoder,
-    vae: Vae,
+    vae: Component,
     sizes: ClipSizes,
     fingerprint: Fingerprint,
-}
-
-/// The VAEs of the families.
-enum Vae {
-    Pictures(pixart::Vae),
-    Clips(wan::Vae),
-}
-
-/// The family of a folder, with what its transformer takes.
-enum Family {
-    Pixart(PixartConfig),
-    Wan(WanConfig),
-}
-
-impl Family {
-    /// Reads the config of the transformer.
-    fn of(folder: &ModelFolder) -> Result<Family> {
-        let config = || folder.text("transformer", "config.json");
-        if pixart::Pipeline::CLASSES.contains(&folder.class()) {
-            return Ok(Family::Pixart(PixartConfig::from_json(&config()?)?));
-        }
-        if wan::Pipeline::CLASSES.contains(&folder.class()) {
-            return Ok(Family::Wan(WanConfig::from_json(&config()?)?));
-        }
-        Err(crate::pipeline::unsupported(folder))
-    }
-
-    /// Opens the VAE and checks that it and the text encoder fit the transformer.
-    fn vae(&self, folder: &ModelFolder, text: &TextEncoder) -> Result<Vae> {
-        let text_width = ("d_model of text_encoder", text.width());
-        match self {
-            Family::Pixart(config) => {
-                let vae = pixart::open_vae(folder)?;
-                folder::agree(
-                    text_width,
-                    ("caption_channels of transformer", config.caption_width),
-                )?;
-                folder::agree(
-                    ("latent_channels of vae", vae.0.config.latent_channels),
-                    ("in_channels of transformer", config.in_channels),
-                )?;
-                Ok(Vae::Pictures(vae))
-            }
-            Family::Wan(config) => {
-                let vae = wan::open_vae(folder)?;
-                folder::agree(text_width, ("text_dim of transformer", config.text_width))?;
-                folder::agree(
-                    ("z_dim of vae", vae.0.config.latent_channels),
-                    ("out_channels of transformer", config.out_channels),
-                )?;
-                Ok(Vae::Clips(vae))
-            }
-        }
-    }
-}
-
-impl Vae {
-    /// Frames, rows and columns of pixels of one latent.
-    fn factors(&self) -> [usize; 3] {
-        match self {
-            Vae::Pictures((vae, _)) => [1, vae.config.factor(), vae.config.factor()],
-            Vae::Clips((vae, _)) => {
-                let side = vae.config.spatial_factor();
-                [vae.config.temporal_factor(), side, side]
-            }
-        }
-    }
-
-    /// Latents `[C, f, h, w]` of a clip `[1, 3, F, H, W]` from -1 to 1, in the model's own scaling.
-    fn encode(&mut self, clip: Tensor<5>, device: &Device) -> Result<Tensor<4>> {
-        match self {
-            Vae::Clips(vae) => Ok(wan::encode_clip(vae, clip, device)?.squeeze_dim::<4>(0)),
-            Vae::Pictures(vae) => {
-                let frames = clip.dims()[2];
-                if frames != 1 {
-                    return Err(Error::Request(format!(
-                        "PixArt-alpha makes pictures, but the clip has {frames} frames; use \
-                         buckets of 1 frame"
-                    )));
-                }
-                let picture = clip.squeeze_dim::<4>(2);
-                let latents = pixart::encode_picture(vae, picture, device)?;
-                Ok(latents.squeeze_dim::<3>(0).unsqueeze_dim::<4>(1))
-            }
-        }
-    }
 }
 
 impl FolderEncoder {
@@ -131,12 +46,18 @@ impl FolderEncoder {
     /// The folder is of no family we have, or a part of it is missing, damaged or unsupported.
     pub fn open(model: &Path, setup: &EncoderSetup) -> Result<FolderEncoder> {
         let folder = ModelFolder::open(model)?;
-        let family = Family::of(&folder)?;
+        let description = families::describe(&folder)?;
+        let sizes = sizes::of(&description)?;
         let text = TextEncoder::open(&folder, 0)?;
-        let vae = family.vae(&folder, &text)?;
-        let sizes = sizes::of(&folder, &family)?;
+        if let Text::Encoders { key, width } = &description.text {
+            let key = format!("{key} of transformer");
+            agree(("d_model of text_encoder", text.width()), (&key, *width))?;
+        }
+        let vae = Component::new(folder.weights("vae")?, Storage::STORED, &[], |weights| {
+            description.vae.declare_parameters(weights)
+        })?;
         let fingerprint = fingerprint::of(&folder, text.rules())?;
-        Ok(FolderEncoder { setup: setup.clone(), text, vae, sizes, fingerprint })
+        Ok(FolderEncoder { setup: setup.clone(), description, text, vae, sizes, fingerprint })
     }
 
     /// What clips the model takes.
@@ -161,9 +82,7 @@ impl FolderEncoder {
     /// Lets go of the weights; they are read again when they are next needed.
     pub fn close(&mut self) {
         self.text.close();
-        match &mut self.vae {
-            Vae::Pictures((_, component)) | Vae::Clips((_, component)) => component.close(),
-        }
+        self.vae.close();
     }
 
     fn embedded(&mut self, caption: &str) -> Result<BTreeMap<String, TensorData>> {
@@ -175,9 +94,14 @@ impl FolderEncoder {
 
     fn latents(&mut self, clip: &Clip) -> Result<TensorData> {
         let EncoderSetup { device, dtype } = &self.setup;
-        let pixels = clip.to_tensor(device).permute([3, 0, 1, 2]).unsqueeze_dim::<5>(0);
-        let latents = self.vae.encode(pixels * 2.0 - 1.0, device)?;
-        Ok(latents.cast(*dtype).into_data())
+        let frames = self.description.geometry.latent_frames(clip.size()[0]);
+        frames.map_err(|err| Error::Unknown(err.to_string()))?;
+        let pixels: Tensor<5> = clip.to_tensor(device).permute([3, 0, 1, 2]).unsqueeze_dim(0);
+        let store = self.vae.open(device)?;
+        let vae = &self.description.vae;
+        let latents = vae.encode_clip(&Weights::new(store), pixels * 2.0 - 1.0)?;
+        finite::check(&latents, "the encoder of the VAE", store)?;
+        Ok(latents.squeeze_dim::<4>(0).cast(*dtype).into_data())
     }
 }
 
@@ -187,7 +111,7 @@ impl Encode for FolderEncoder {
     }
 
     fn factors(&self) -> [usize; 3] {
-        self.vae.factors()
+        self.description.geometry.factors
     }
 
     fn clip(&mut self, clip: &Clip) -> Result<TensorData, Cause> {

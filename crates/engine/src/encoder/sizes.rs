@@ -4,13 +4,11 @@ use std::path::Path;
 
 use data::preprocess::Rules;
 use data::store::Bucket;
-use models::vae::kl::KlConfig;
-use models::vae::wan::WanVaeConfig;
+use diffusion::Grouping;
+use families::Description;
+use folder::ModelFolder;
 
-use super::Family;
-use crate::error::{Error, Result};
-use crate::folder::ModelFolder;
-use crate::wan;
+use crate::error::Result;
 
 /// The sizes of clips for a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,35 +25,32 @@ impl ClipSizes {
     /// # Errors
     /// The folder is of no family we have, or a config is missing, damaged or unsupported.
     pub fn of(model: &Path) -> Result<ClipSizes> {
-        let folder = ModelFolder::open(model)?;
-        of(&folder, &Family::of(&folder)?)
+        of(&families::describe(&ModelFolder::open(model)?)?)
     }
 }
 
-pub(super) fn of(folder: &ModelFolder, family: &Family) -> Result<ClipSizes> {
-    let vae = folder.text("vae", "config.json")?;
-    let rules = |size_step, frame_step| Rules { size_step, frame_step, ..Rules::default() };
-    match family {
-        Family::Pixart(config) => {
-            let factor = KlConfig::from_json(&vae)?.factor();
-            let side = config.sample_size * factor;
-            let own = Bucket { frames: 1, height: side, width: side };
-            Ok(ClipSizes { rules: rules(factor * config.patch, 0), own })
-        }
-        Family::Wan(config) => {
-            let vae = WanVaeConfig::from_json(&vae)?;
-            let [frames, rows, columns] = config.patch;
-            if frames != 1 || rows != columns {
-                return Err(Error::Request(format!(
-                    "patch_size of transformer is {:?}; clips can be preprocessed for square \
-                     patches of 1 frame only",
-                    config.patch
-                )));
-            }
-            let [height, width] = wan::SIZE;
-            let own = Bucket { frames: wan::FRAMES, height, width };
-            let rules = rules(vae.spatial_factor() * rows, vae.temporal_factor());
-            Ok(ClipSizes { rules, own })
-        }
+pub(super) fn of(model: &Description) -> Result<ClipSizes> {
+    let geometry = &model.geometry;
+    let [deep, high, wide] = geometry.patch;
+    let [frames, rows, columns] = geometry.factors;
+    if deep != 1 || high * rows != wide * columns {
+        return Err(folder::Error::Unfit(format!(
+            "the transformer's patch is {:?}; clips can be preprocessed for square patches of 1 \
+             frame only",
+            geometry.patch
+        ))
+        .into());
     }
+    let frame_step = match geometry.grouping {
+        Grouping::Picture => 0,
+        Grouping::Causal => frames,
+        Grouping::Even => {
+            let reason =
+                "the model's clips come from the shapes world; there is nothing to preprocess";
+            return Err(folder::Error::Unfit(reason.to_owned()).into());
+        }
+    };
+    let [frames, height, width] = model.defaults.size;
+    let rules = Rules { size_step: high * rows, frame_step, ..Rules::default() };
+    Ok(ClipSizes { rules, own: Bucket { frames, height, width } })
 }

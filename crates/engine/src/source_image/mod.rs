@@ -32,10 +32,17 @@ impl SourceImage {
     pub fn read(path: &Path) -> Result<SourceImage> {
         if path.is_dir() {
             let reason = "it is a folder; give a PNG, JPEG or WebP file".to_owned();
-            return Err(Error::Image { path: path.to_owned(), reason });
+            return Err(Error::Media { path: path.to_owned(), reason });
         }
         let bytes = fs::read(path).map_err(|source| Error::read(path, source))?;
-        SourceImage::decode(&bytes).map_err(|reason| Error::Image { path: path.to_owned(), reason })
+        SourceImage::decode(&bytes).map_err(|reason| Error::Media { path: path.to_owned(), reason })
+    }
+
+    /// A frame of a clip.
+    pub(crate) fn from_frame(frame: &data::media::Frame) -> SourceImage {
+        let (height, width) = frame.size();
+        let pixels = RgbImage::from_raw(width as u32, height as u32, frame.bytes());
+        SourceImage { pixels: pixels.expect("a frame has three bytes per pixel") }
     }
 
     fn decode(bytes: &[u8]) -> Result<SourceImage, String> {

@@ -1,22 +1,20 @@
 //! Captions to embeddings: a tokenizer and a T5 encoder of a folder, and the rules they follow.
 
 mod negative;
-mod rules;
+mod prompts;
 
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use families::{Padding, TextRules};
+use folder::tokenizer::Tokenizer;
+use folder::{Component, ModelFolder, Storage};
 use models::text::t5::{T5Config, T5Encoder};
 use nn::{Context, Weights};
 
 pub use self::negative::{PromptSetup, encode_negative_prompt};
-pub use self::rules::{Padding, Preparation, TextRules};
+pub(crate) use self::prompts::PromptEncoder;
 
-use crate::captions::Captions;
-use crate::component::{Component, Holding};
 use crate::error::Result;
 use crate::finite;
-use crate::folder::ModelFolder;
-use crate::progress::{self, Progress};
-use crate::tokenizer::Tokenizer;
 
 /// An embedded caption with its padding.
 #[derive(Clone, Debug)]
@@ -76,11 +74,12 @@ impl TextEncoder {
         let config = T5Config::from_json(&folder.text(&encoder, "config.json")?)?;
         let network = T5Encoder::new(config);
         let weights = folder.weights(&encoder)?;
-        let component = Component::new(weights, Holding::STORED, &T5Encoder::IGNORED, |weights| {
+        let component = Component::new(weights, Storage::STORED, &T5Encoder::IGNORED, |weights| {
             network.declare(weights)
         })?;
-        let tokenizer = Tokenizer::open(&folder.component(&tokenizer)?)?;
-        let rules = TextRules::of(folder, index, tokenizer.max_length())?;
+        let tokenizer =
+            Tokenizer::open(&folder.component(&tokenizer)?).map_err(folder::Error::from)?;
+        let rules = families::text_rules(folder, (index, &encoder), tokenizer.max_length())?;
         Ok(TextEncoder { rules, tokenizer, network, component })
     }
 
@@ -99,32 +98,6 @@ impl TextEncoder {
         self.component.close();
     }
 
-    /// Embeds all prompts and, if there is one, the negative prompt, which serves them all.
-    ///
-    /// # Errors
-    /// A caption cannot be embedded, or an interruption.
-    pub(crate) fn encode(
-        &mut self,
-        (prompts, negative): (&[String], Option<&str>),
-        rules: &TextRules,
-        device: &Device,
-        progress: &mut dyn Progress,
-    ) -> Result<Captions> {
-        let texts: Vec<&str> = prompts.iter().map(String::as_str).chain(negative).collect();
-        progress.begin("encode", texts.len());
-        let mut contexts = Vec::with_capacity(texts.len());
-        for (done, text) in texts.iter().enumerate() {
-            progress::check(progress)?;
-            contexts.push(self.embed(text, rules, device)?.context());
-            progress.reach(done + 1);
-        }
-        let negatives = match negative {
-            Some(_) => vec![contexts.pop().expect("the negative prompt came last"); prompts.len()],
-            None => Vec::new(),
-        };
-        Ok(Captions { prompts: contexts, negatives })
-    }
-
     /// The embedding of a caption as it was written: made ready, cut or padded to the tokens of the
     /// rules, and finished as they say.
     ///
@@ -137,7 +110,7 @@ impl TextEncoder {
         device: &Device,
     ) -> Result<PromptEmbedding> {
         let text = rules.preparation.apply(caption)?;
-        let tokens = self.tokenizer.encode(&text, rules.max_tokens)?;
+        let tokens = self.tokenizer.encode(&text, rules.max_tokens).map_err(folder::Error::from)?;
         let shape = [1, tokens.ids.len()];
         let ids: Vec<i64> = tokens.ids.iter().map(|id| i64::from(*id)).collect();
         let mask: Vec<f32> = tokens.mask.iter().map(|keep| f32::from(*keep)).collect();

@@ -8,9 +8,10 @@ use std::path::Path;
 
 use burn::tensor::{Device, FloatDType};
 
+use folder::ModelFolder;
+
 use super::{PromptEmbedding, TextEncoder, names};
 use crate::error::{Error, Result};
-use crate::folder::ModelFolder;
 
 /// Which encoder embeds a prompt, and what the embedding is to be.
 #[derive(Clone, Debug)]
@@ -49,7 +50,7 @@ fn open(model: &Path, index: usize) -> Result<ModelFolder> {
         Error::NoEncoder { path: model.to_owned(), index, reason, encoders }
     };
     let folder = match ModelFolder::open(model) {
-        Err(Error::NoModelIndex(_)) => {
+        Err(folder::Error::NoModelIndex(_)) => {
             return Err(refused("it has no model_index.json".to_owned(), None));
         }
         folder => folder?,

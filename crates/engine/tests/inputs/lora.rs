@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use engine::lora::{LoraSource, Naming, load};
+use folder::lora::{LoraSource, Names, load};
 use nn::{Adapted, Merge, Parameter, Precision, Store, Weights};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -16,6 +16,16 @@ const DIALECTS: [&str; 4] =
 
 fn goldens() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens"))
+}
+
+/// What layers are called in a family.
+fn names(family: &str) -> Names {
+    families::family(family).expect("a family").lora_names()
+}
+
+/// Whether these are names of a family that has some of its own.
+fn is_wan(names: Names) -> bool {
+    (names.original)("proj_out").is_some()
 }
 
 fn source(file: &str, scale: f32) -> LoraSource {
@@ -38,8 +48,8 @@ fn all(store: &Store) -> BTreeMap<String, Vec<f32>> {
     store.iter().map(|(name, parameter)| (name.to_owned(), values(parameter))).collect()
 }
 
-fn merged(sources: &[LoraSource], mut store: Store, naming: Naming) -> engine::Result<Store> {
-    load(sources, &mut store, naming, Merge::Into, &Device::flex())?;
+fn merged(sources: &[LoraSource], mut store: Store, names: Names) -> folder::Result<Store> {
+    load(sources, &mut store, names, Merge::Into, &Device::flex())?;
     Ok(store)
 }
 
@@ -63,10 +73,10 @@ fn check(ours: &Store, base: &Store, wanted: &Store) {
 #[test]
 fn four_dialects_give_the_same_bits_and_those_of_diffusers() {
     let base = golden("wan.weights");
-    let first = merged(&[source(DIALECTS[0], SCALE)], base.clone(), Naming::Wan).expect("fits");
+    let first = merged(&[source(DIALECTS[0], SCALE)], base.clone(), names("wan")).expect("fits");
     check(&first, &base, &golden("wan.fused"));
     for dialect in &DIALECTS[1..] {
-        let other = merged(&[source(dialect, SCALE)], base.clone(), Naming::Wan).expect(dialect);
+        let other = merged(&[source(dialect, SCALE)], base.clone(), names("wan")).expect(dialect);
         assert_eq!(all(&other), all(&first), "{dialect}");
     }
 }
@@ -75,7 +85,7 @@ fn four_dialects_give_the_same_bits_and_those_of_diffusers() {
 fn layers_around_the_blocks_and_biases_change_too() {
     let base = golden("wan.weights");
     let source = [source("wan_extra.safetensors", SCALE)];
-    let ours = merged(&source, base.clone(), Naming::Wan).expect("it fits");
+    let ours = merged(&source, base.clone(), names("wan")).expect("it fits");
     check(&ours, &base, &golden("wan.extra"));
 }
 
@@ -83,7 +93,7 @@ fn layers_around_the_blocks_and_biases_change_too() {
 fn a_lora_of_pixart_equals_peft() {
     let folder = goldens().join("pixart-tiny/transformer/diffusion_pytorch_model.safetensors");
     let base = Store::open(&[folder], Precision::Stored, &Device::flex()).expect("a folder");
-    let ours = merged(&[source("pixart_peft", 1.0)], base.clone(), Naming::Diffusers);
+    let ours = merged(&[source("pixart_peft", 1.0)], base.clone(), names("pixart"));
     check(&ours.expect("it fits"), &base, &golden("pixart.fused"));
 }
 
@@ -93,10 +103,10 @@ fn several_add_up_and_can_be_taken_back() {
     let twice = merged(
         &[source(DIALECTS[2], 0.5), source("wan_extra.safetensors", 1.0), source(DIALECTS[3], 0.2)],
         base.clone(),
-        Naming::Wan,
+        names("wan"),
     );
     let back = [source("wan_extra.safetensors", -1.0)];
-    let ours = merged(&back, twice.expect("they fit"), Naming::Wan).expect("it fits");
+    let ours = merged(&back, twice.expect("they fit"), names("wan")).expect("it fits");
     let mut wanted = golden("wan.fused");
     for (name, parameter) in base.iter().filter(|(name, _)| name.ends_with("bias")) {
         wanted.insert(name, parameter.clone());
@@ -113,10 +123,10 @@ fn several_add_up_and_can_be_taken_back() {
 fn kept_beside_a_layer_computes_the_same() {
     let base = golden("wan.weights");
     let sources = [source(DIALECTS[0], SCALE), source("wan_extra.safetensors", 0.3)];
-    let into = merged(&sources, base.clone(), Naming::Wan).expect("they fit");
+    let into = merged(&sources, base.clone(), names("wan")).expect("they fit");
     let mut store = base.clone();
     let adapters =
-        load(&sources, &mut store, Naming::Wan, Merge::Beside, &Device::flex()).expect("they fit");
+        load(&sources, &mut store, names("wan"), Merge::Beside, &Device::flex()).expect("they fit");
     let name = "blocks.0.attn1.to_q.weight";
     assert_eq!(values(store.get(name).expect(name)), values(base.get(name).expect(name)));
     let beside = Adapted::new(&store, adapters);
@@ -145,7 +155,7 @@ fn untouched_matrices_stay_where_they_are() {
         let values = parameter.values.cast(DType::BF16);
         store.insert(name, Parameter { values, shape: parameter.shape });
     }
-    let ours = merged(&[source(DIALECTS[1], SCALE)], store, Naming::Wan).expect("it fits");
+    let ours = merged(&[source(DIALECTS[1], SCALE)], store, names("wan")).expect("it fits");
     let dtype = |name: &str| ours.get(name).expect(name).values.dtype();
     assert_eq!(dtype("blocks.0.attn1.to_q.weight"), DType::BF16);
     assert_eq!(dtype("blocks.0.attn1.to_k.weight"), DType::F32);
@@ -190,12 +200,12 @@ fn tensor(shape: &[usize], value: f32) -> Parameter {
 
 /// Refused with all of these words, and the store stays as it was.
 #[track_caller]
-fn refuses(path: PathBuf, naming: Naming, words: &[&str]) {
+fn refuses(path: PathBuf, names: Names, words: &[&str]) {
     let mut store = golden("wan.weights");
     let before = all(&store);
     let sources = [source("wan_extra.safetensors", 1.0), LoraSource { path, scale: 1.0 }];
-    let sources = if naming == Naming::Wan { &sources[..] } else { &sources[1..] };
-    let error = load(sources, &mut store, naming, Merge::Into, &Device::flex());
+    let sources = if is_wan(names) { &sources[..] } else { &sources[1..] };
+    let error = load(sources, &mut store, names, Merge::Into, &Device::flex());
     let error = error.expect_err("it must be refused").to_string();
     for word in words {
         assert!(error.contains(word), "no `{word}` in: {error}");
@@ -237,30 +247,30 @@ fn files_that_do_not_fit_are_refused_by_key() {
     ];
     for (change, words) in cases {
         let (_folder, path) = changed("wan_comfy.safetensors", change);
-        refuses(path, Naming::Wan, words);
+        refuses(path, names("wan"), words);
     }
     let key = "lora_unet_blocks_0_cross_attn_kk.lora_up.weight";
     let (_folder, path) = changed("wan_kohya.safetensors", |t| {
         t.insert(key.to_owned(), tensor(&[2, 2], 0.0));
     });
-    refuses(path, Naming::Wan, &[key, "`blocks_0_cross_attn_k`"]);
+    refuses(path, names("wan"), &[key, "`blocks_0_cross_attn_k`"]);
 }
 
 #[test]
 fn a_lora_for_another_family_is_told() {
     let pixart = goldens().join("lora/pixart_peft");
-    refuses(pixart, Naming::Wan, &["none of its 8 keys", "for PixArt", "adaln_single"]);
+    refuses(pixart, names("wan"), &["none of its 8 keys", "for PixArt", "adaln_single"]);
     // Wan's own names mean nothing to a family that does not know them.
     let wan = goldens().join("lora/wan_kohya.safetensors");
-    refuses(wan, Naming::Diffusers, &["none of its 36 keys", "looks like a LoRA for Wan"]);
+    refuses(wan, names("pixart"), &["none of its 36 keys", "looks like a LoRA for Wan"]);
 }
 
 #[test]
 fn files_that_are_none_are_refused() {
     let folder = TempDir::new().expect("a folder");
-    refuses(folder.path().to_owned(), Naming::Wan, &["adapter_model.safetensors"]);
-    refuses(folder.path().join("none.safetensors"), Naming::Wan, &["none.safetensors"]);
+    refuses(folder.path().to_owned(), names("wan"), &["adapter_model.safetensors"]);
+    refuses(folder.path().join("none.safetensors"), names("wan"), &["none.safetensors"]);
     let text = folder.path().join("text.safetensors");
     std::fs::write(&text, "a red fox").expect("written");
-    refuses(text, Naming::Wan, &["text.safetensors"]);
+    refuses(text, names("wan"), &["text.safetensors"]);
 }

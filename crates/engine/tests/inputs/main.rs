@@ -2,9 +2,6 @@
 
 mod encoder;
 mod folder;
-mod hub;
-mod hub_server;
 mod lora;
 mod negative;
 mod pictures;
-mod tokenizer;

@@ -5,12 +5,11 @@ use std::path::Path;
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use data::media::Frame;
-use engine::tokenizer::caption;
 use engine::{
-    CaptionStyle, Decoding, Frames, Latents, Pipeline, PromptEmbedding, PromptSetup, Request,
-    Residency, Result, Setup, Silent, Sizing, encode_negative_prompt,
+    Frames, Latents, Pipeline, PromptEmbedding, PromptSetup, Request, Result, Setup, Silent,
+    encode_negative_prompt,
 };
-use nn::Precision;
+use folder::tokenizer::caption;
 use safetensors::tensor::{Dtype, TensorView};
 
 use crate::folder::{Copy, Golden, distance, goldens};
@@ -45,13 +44,7 @@ impl Frames for Nothing {
 
 /// The final latents of a short run. Its prompt and negative prompt are `PROMPT`, or come embedded.
 fn latents(model: &Path, max_tokens: Option<usize>, embedded: Option<&Path>) -> Vec<f32> {
-    let setup = Setup {
-        precision: Precision::Stored,
-        residency: Residency::Kept,
-        device: Device::flex(),
-        loras: Vec::new(),
-        second_loras: Vec::new(),
-    };
+    let setup = Setup::new(&Device::flex());
     let is_clip = model.join("model_index.json");
     let is_clip = fs::read_to_string(is_clip).expect("an index").contains("WanPipeline");
     let request = Request {
@@ -59,22 +52,13 @@ fn latents(model: &Path, max_tokens: Option<usize>, embedded: Option<&Path>) -> 
         negative: PROMPT.to_owned(),
         steps: Some(2),
         guidance: Some(3.0),
-        second_guidance: None,
         height: Some(32),
         width: Some(32),
         frames: is_clip.then_some(5),
-        image: None,
-        last_image: None,
         seed: 3,
-        count: 1,
         max_tokens,
-        eta: None,
-        solving: engine::Solving::Recorded,
-        noise: None,
         prompt_embeds: embedded.map(Path::to_owned),
-        clean_caption: CaptionStyle::Plain,
-        sizing: Sizing::Exact,
-        decoding: Decoding::Whole,
+        ..Request::default()
     };
     let mut pipeline = Pipeline::open(model, &setup).expect("a pipeline");
     match pipeline.run(&request, &mut Silent, &mut Nothing).expect("a run").latents {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use diffusion::{NoiseLevels, Part, Process, Scene, Track, Tracks};
+use diffusion::{NoiseLevels, Part, Process, Scene, Tokens, Track, Tracks};
 use methods::{Dmd2, Dmd2Config, Dmd2Draws, Dmd2Roles, Rollout, Unconditional};
 use nn::{Context, Precision, Store};
 use testkit::numbers::values;
@@ -36,9 +36,11 @@ impl Golden {
         let text = Context { tokens: self.get("text"), mask: None, image: None };
         let places = nn::grid_positions([6, 1], [1.0, 1.0], 2, &Device::flex());
         let clean = self.get("clean");
-        let mut track = Track::new(Part::Generated, clean, [3, 1, 2], places, text);
+        let patch = [1, 1, 1];
+        let tokens = Tokens { values: clean, positions: places, grid: [3, 1, 2], patch };
+        let mut track = Track::new(Part::Generated, tokens, text);
         if fixed {
-            track.fix(0, &[true, true, false, false, false, false]);
+            track.fix(&[[true, true, false, false, false, false], [false; 6]].concat());
         }
         Scene::video(track)
     }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use diffusion::{TimestepSampler, Tracks};
+use diffusion::{Geometry, TimestepSampler, Tracks};
 use nn::{Context, Network, OneDevice, Store};
 use serde_json::Value;
-use strategies::{Flexible, Geometry, StrategyConfig};
+use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::{parameter, tensor};
 use train::{
     Batch, Cursor, Draws, Feed, Field, Frozen, Learns, Method, OptimizerConfig, Pass, Report,

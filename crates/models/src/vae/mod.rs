@@ -3,3 +3,63 @@
 mod blend;
 pub mod kl;
 pub mod wan;
+
+use std::ops::ControlFlow;
+
+use burn::tensor::Tensor;
+use nn::{Result, Weights};
+
+/// A frame that is done.
+#[derive(Clone, Debug)]
+pub struct DecodedFrame {
+    /// Which clip of the batch it belongs to.
+    pub sample: usize,
+    /// Its place in the clip.
+    pub index: usize,
+    /// `[H, W, channels]`, from -1 to 1.
+    pub pixels: Tensor<3>,
+}
+
+/// Takes frames as they are decoded, and says whether to go on.
+pub type TakeFrame<'a> = &'a mut dyn FnMut(DecodedFrame) -> ControlFlow<()>;
+
+/// An autoencoder of any family behind one object. A picture is a clip of one frame; latents are in the
+/// scale that the diffusion model sees.
+pub trait Vae: Send + Sync {
+    /// Asks for every parameter once.
+    ///
+    /// # Errors
+    /// One is missing or misshapen.
+    fn declare_parameters(&self, weights: &Weights<'_>) -> Result<()>;
+
+    /// Channels of a latent.
+    fn latent_channels(&self) -> usize;
+
+    /// Latents `[1, C, f, h, w]` of a clip `[1, 3, F, H, W]` from -1 to 1: the mode of the posterior.
+    ///
+    /// # Errors
+    /// The clip does not fit the model.
+    fn encode_clip(&self, weights: &Weights<'_>, clip: Tensor<5>) -> Result<Tensor<5>>;
+
+    /// Decodes latents `[B, C, f, h, w]`, handing each frame to `take` in order, sample after sample, in
+    /// overlapping tiles if asked. `progress` is told the work done and the work in all.
+    ///
+    /// # Errors
+    /// The latents do not fit the model.
+    fn decode_clips(
+        &self,
+        weights: &Weights<'_>,
+        latents: Tensor<5>,
+        tiled: bool,
+        take: TakeFrame<'_>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()>;
+
+    /// Whether it can decode in tiles.
+    ///
+    /// # Errors
+    /// Its config allows no tiles.
+    fn check_tiling(&self) -> Result<()> {
+        Ok(())
+    }
+}

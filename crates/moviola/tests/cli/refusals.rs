@@ -120,7 +120,7 @@ fn requests_that_do_not_fit() {
     refuses(nothing, &["--device", "cuda:0"], &["cuda", "--features cuda"]);
     refuses(nothing, &["--device", "abacus"], &["abacus"]);
     refuses(nothing, &["--max-tokens", "0"], &["--max-tokens"]);
-    refuses(nothing, &["--resolution-binning"], &["resolution binning", "sample_size"]);
+    refuses(nothing, &["--resolution-binning"], &["--resolution-binning", "not known"]);
 }
 
 #[test]

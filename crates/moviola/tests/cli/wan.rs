@@ -151,14 +151,14 @@ fn what_does_not_fit_is_refused() {
     refuses(&copy, &["--frames", "0"], "the nearest is 1");
     let photo = goldens().join("pictures/photo.png");
     let photo = photo.to_str().unwrap();
-    refuses(&copy, &["--frames", "5", "--image", photo], "from text alone");
+    refuses(&copy, &["--frames", "5", "--image", photo], "prompts alone");
     refuses(&copy, &["--frames", "5", "--guidance-2", "3"], "one expert");
     refuses(&copy, &["--frames", "5", "--fps", "0"], "0");
-    refuses(&copy, &["--frames", "5", "--eta", "0.5"], "for PixArt");
+    refuses(&copy, &["--frames", "5", "--eta", "0.5"], "--eta");
     let text = copy.path("given-text.png");
     fs::write(&text, "no picture").unwrap();
     let i2v = Copy::of("wan-tiny-i2v");
-    refuses(&i2v, &["--frames", "5"], "give one with --image");
+    refuses(&i2v, &["--frames", "5"], "--image: this model makes clips from a picture; give one");
     refuses(&i2v, &["--frames", "5", "--image", text.to_str().unwrap()], "not a picture");
     let lora = copy.path("given-lora.safetensors");
     let stray = (safetensors::Dtype::F32, vec![2, 24], vec![0; 192]);

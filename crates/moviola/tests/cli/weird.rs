@@ -88,21 +88,21 @@ fn numbers_out_of_range() {
     let largest = u64::MAX.to_string();
     for (arguments, words) in [
         (&["--height", "0"][..], &["height is 0"][..]),
-        (&["--height", "16400"], &["height is 16400"]),
-        (&["--width", "18446744073709551600"], &["width is 18446744073709551600"]),
-        (&["--width", &largest], &["width is 18446744073709551615"]),
+        (&["--height", "16400"], &["--height: it is 16400"]),
+        (&["--width", "18446744073709551600"], &["--width: it is 18446744073709551600"]),
+        (&["--width", &largest], &["--width: it is 18446744073709551615"]),
         (&["--height", "-16"], &["-1"]),
         (&["--height", "99999999999999999999"], &["--height"]),
         (&["--steps", "0"], &["cannot denoise in 0 steps"]),
         (&["--steps", &largest], &["cannot denoise in 18446744073709551615 steps"]),
-        (&["--count", "0"], &["nothing to generate"]),
-        (&["--count", &largest], &["--count 18446744073709551615"]),
+        (&["--count", "0"], &["nothing to make"]),
+        (&["--count", &largest], &["--count: 18446744073709551615 for"]),
         (&["--count", &largest, "--prompt", "an owl"], &["for 2 prompt(s)"]),
-        (&["--count", "10001"], &["--count 10001"]),
+        (&["--count", "10001"], &["--count: 10001 for"]),
         (&["--guidance", "NaN"], &["guidance scale NaN"]),
         (&["--guidance", "inf"], &["guidance scale inf"]),
         (&["--eta", "NaN"], &["eta NaN"]),
-        (&["--max-tokens", &largest], &["--max-tokens is 18446744073709551615"]),
+        (&["--max-tokens", &largest], &["--max-tokens: it is 18446744073709551615"]),
         (&["--threads", "1000000"], &["--threads is 1000000"]),
         (&["--seed", "-1"], &["-1"]),
         (&["--device", "vulkan:1"], &["vulkan:1"]),
@@ -116,7 +116,7 @@ fn numbers_out_of_range() {
 fn sizes_to_resize_to() {
     let copy = Copy::of("pixart-tiny-conditions");
     let prompt = ["--prompt", "a fox", "--steps", "1", "--resolution-binning"];
-    for (size, word) in [(["0", "32"], "height is 0"), (["32", "0"], "width 0")] {
+    for (size, word) in [(["0", "32"], "--height: it is 0"), (["32", "0"], "--width: it is 0")] {
         let size = ["--height", size[0], "--width", size[1]];
         refuses(&copy, &[&prompt[..], &size].concat(), &[word]);
     }
@@ -164,7 +164,7 @@ fn tensors_that_cannot_be_used() {
         refuses(&copy, &[&arguments[..], &SMALL].concat(), words);
     };
     embeds(vec![1, 0, 20], &["has no tokens"]);
-    embeds(vec![0, 3, 20], &["nothing to generate"]);
+    embeds(vec![0, 3, 20], &["nothing to make"]);
     embeds(vec![1, 3, 19], &["width 19", "takes 20"]);
     embeds(vec![3, 20], &["[3, 20]", "3 dims"]);
 }
@@ -227,7 +227,7 @@ fn sizes_of_models() {
 fn parts_that_do_not_make_a_picture() {
     let copy = Copy::of("pixart-tiny");
     set(&copy, "vae/config.json", "out_channels", json!(4));
-    refuses_with(&copy, &[], &["decoder.conv_out", "shape"]);
+    refuses_with(&copy, &[], &["out_channels of vae is 4", "a picture has 3"]);
     copy.rewrite("vae/diffusion_pytorch_model.safetensors", |tensors| {
         for name in ["decoder.conv_out.weight", "decoder.conv_out.bias"] {
             let (_, shape, bytes) = tensors.get_mut(name).unwrap();
@@ -270,7 +270,7 @@ fn places_that_are_taken() {
         fs::create_dir(copy.path(name)).unwrap();
         let usual = ["--prompt", "a fox"].iter().chain(&SMALL).copied();
         let output = copy.generate(&usual.chain(arguments.iter().copied()).collect::<Vec<_>>());
-        one_line(&output, &[name, "directory"]);
+        one_line(&output, &[name, "cannot write"]);
         assert_eq!(copy.written(), [name]);
         fs::remove_dir(copy.path(name)).unwrap();
     };

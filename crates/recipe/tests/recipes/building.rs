@@ -9,7 +9,8 @@ use burn::tensor::{Device, TensorData};
 use data::preprocess::Encode;
 use data::store::{Bucket, Fingerprint, LATENTS, Origin, REF_LATENTS, Sample, TEXT, Writer};
 use diffusion::Draw;
-use engine::{EncoderSetup, FolderEncoder, Hub};
+use engine::{EncoderSetup, FolderEncoder};
+use folder::Hub;
 use recipe::{Dialect, FREE, Model, Recipe, Run, Site, Student, Which};
 use train::STUDENT;
 
@@ -118,13 +119,7 @@ pub(crate) fn tiny() -> Vec<String> {
 
 /// How the engine opens what was exported.
 pub(crate) fn setup() -> engine::Setup {
-    engine::Setup {
-        precision: nn::Precision::Stored,
-        residency: engine::Residency::Kept,
-        device: Device::flex(),
-        loras: Vec::new(),
-        second_loras: Vec::new(),
-    }
+    engine::Setup::new(&Device::flex())
 }
 
 /// Width of the text of the tiny Wan folder.
@@ -279,10 +274,10 @@ fn a_lora_is_exported_in_two_dialects() {
         let weights =
             [root().join("goldens/wan-tiny/transformer/diffusion_pytorch_model.safetensors")];
         let mut store = nn::Store::open(&weights, nn::Precision::Stored, &Device::flex()).unwrap();
-        let source = engine::lora::LoraSource { path, scale: 1.0 };
-        let naming = engine::lora::Naming::Wan;
+        let source = folder::lora::LoraSource { path, scale: 1.0 };
+        let names = families::family("wan").unwrap().lora_names();
         let merge = nn::Merge::Into;
-        engine::lora::load(&[source], &mut store, naming, merge, &Device::flex()).unwrap();
+        folder::lora::load(&[source], &mut store, names, merge, &Device::flex()).unwrap();
         stores.push(store);
     }
     let merged = student.store().unwrap();

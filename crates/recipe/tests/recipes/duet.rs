@@ -1,8 +1,9 @@
-//! Duet with both voices, and scenes that the engine makes with it.
+//! Duet with both voices, and scenes that are sampled with it.
 
 use burn::tensor::{Device, Tensor};
-use diffusion::{Guidance, Part, Process, Region, Scene, SchedulerConfig, Track};
-use engine::{Batch, SceneSampler, Silent};
+use diffusion::{
+    Guidance, Noise, Part, Process, Region, Sampler, Scene, SchedulerConfig, Tokens, Track,
+};
 use models::dit::duet::{Duet, DuetConfig};
 use nn::{
     Context, Dit, Inputs, Levels, Modality, OneDevice, Parameters, Plain, Prediction, Recompute,
@@ -113,25 +114,25 @@ fn scene(samples: std::ops::Range<usize>, given: bool) -> Scene {
         tensor::<3>(name, shape).slice_dim(0, samples.clone())
     };
     let count = samples.len();
-    let places = nn::grid_positions([2, 2, 1], [1.0; 3], count, &device);
+    let positions = nn::grid_positions([2, 2, 1], [1.0; 3], count, &device);
     let context = Context::text(all("text", [3, 4, 3]), None);
-    let clean = all("clean", [3, 4, 5]);
-    let mut video = Track::new(Part::Generated, clean, [2, 2, 1], places, context.clone());
+    let (values, patch) = (all("clean", [3, 4, 5]), [1, 1, 1]);
+    let tokens = Tokens { values, positions, grid: [2, 2, 1], patch };
+    let mut video = Track::new(Part::Generated, tokens, context.clone());
     if given {
-        let mask = Region::Prefix(1).mask([2, 2, 1]);
-        (0..count).for_each(|sample| video.fix(sample, &mask));
+        video.fix(&Region::Prefix(1).mask([2, 2, 1]).repeat(count));
     }
-    let places = nn::grid_positions([3], [1.0], count, &device);
-    let clean = all("sound", [3, 3, 4]);
-    let audio = Track::new(Part::Generated, clean, [3, 1, 1], places, context);
+    let positions = nn::grid_positions([3], [1.0], count, &device);
+    let tokens = Tokens { values: all("sound", [3, 3, 4]), positions, grid: [3, 1, 1], patch };
+    let audio = Track::new(Part::Generated, tokens, context);
     Scene { video, audio: Some(audio) }
 }
 
-fn sampler(guidance: f64) -> SceneSampler {
+fn sampler(guidance: f64) -> Sampler {
     let scheduler = r#"{"_class_name": "FlowMatchEulerDiscreteScheduler"}"#;
     let scheduler = SchedulerConfig::from_json(scheduler).unwrap();
     let guidance = Guidance::new(guidance).unwrap();
-    SceneSampler::scheduled(Process::FlowClean, (&scheduler, 3), 4, guidance).unwrap()
+    Sampler::scheduled(Process::FlowClean, &scheduler, 3, 4).unwrap().guided(|_| guidance)
 }
 
 /// The law that lets the engine batch: a sample does not depend on who shares its forward pass.
@@ -139,19 +140,19 @@ fn sampler(guidance: f64) -> SceneSampler {
 fn a_sample_does_not_depend_on_its_neighbours() {
     let (model, store) = model();
     let null = Context::text(tensor("null", [1, 4, 3]), None);
-    let run = |samples: std::ops::Range<usize>, sampler: &SceneSampler| {
-        let place = Batch { seed: 5, first: samples.start as u64 };
-        let mut predict =
-            |inputs: &Inputs| Ok(nn::forward(&model, &Weights::new(&store), inputs, &mut Plain)?);
+    let run = |samples: std::ops::Range<usize>, sampler: &Sampler| {
+        let noise = Noise::from_seed(5, samples.start as u64, samples.len());
         let scene = scene(samples, true);
-        sampler.run(&scene, Some(&null), place, &mut Silent, &mut predict).unwrap()
+        let predict = |_: usize, inputs: &Inputs| -> Result<_, diffusion::Error> {
+            Ok(OneDevice::default().predict(&model, &store, inputs).unwrap())
+        };
+        sampler.run(&scene, Some(&null), &noise, predict).unwrap()
     };
-    let few =
-        SceneSampler::renoising(Process::FlowClean, &[1000.0, 400.0], Guidance::new(1.0).unwrap());
+    let few = Sampler::renoising(Process::FlowClean, &[1000.0, 400.0]);
     for sampler in [sampler(2.0), sampler(1.0), few.unwrap()] {
-        let whole = run(0..3, &sampler);
+        let whole = run(0..3, &sampler).tokens;
         for sample in 0..3 {
-            let alone = run(sample..sample + 1, &sampler);
+            let alone = run(sample..sample + 1, &sampler).tokens;
             let own = |tensor: &Tensor<3>| tensor.clone().slice_dim(0, sample..sample + 1);
             assert_eq!(bits(&alone.video), bits(&own(&whole.video)));
             let (alone, whole) = (alone.audio.unwrap(), whole.audio.clone().unwrap());
@@ -166,10 +167,27 @@ fn a_sample_does_not_depend_on_its_neighbours() {
     }
 }
 
+/// Noise belongs to the element of the latents: however they are cut into tokens, a seed is one clip.
+#[test]
+fn noise_does_not_depend_on_how_tokens_are_cut() {
+    let latents: Tensor<5> = tensor("latents", [1, 3, 4, 4, 4]);
+    let context = Context::text(tensor("text", [1, 2, 3]), None);
+    let noise = |patch: [usize; 3]| {
+        let geometry = diffusion::Geometry::indices(patch);
+        let tokens = geometry.video(&latents, &[16.0]).unwrap();
+        let track = Track::new(Part::Generated, tokens, context.clone());
+        bits(&track.latents(track.noise(diffusion::Draw::new(7).sample(2))))
+    };
+    let whole = noise([1, 1, 1]);
+    for patch in [[1, 2, 2], [2, 1, 4], [4, 4, 4]] {
+        assert_eq!(noise(patch), whole, "{patch:?}");
+    }
+}
+
 #[test]
 fn guidance_needs_a_text_to_push_away_from() {
-    let place = Batch { seed: 5, first: 0 };
-    let mut predict = |_: &Inputs| panic!("nothing runs");
-    let refused = sampler(2.0).run(&scene(0..1, false), None, place, &mut Silent, &mut predict);
+    let noise = Noise::from_seed(5, 0, 1);
+    let predict = |_: usize, _: &Inputs| -> Result<_, diffusion::Error> { panic!("nothing runs") };
+    let refused = sampler(2.0).run(&scene(0..1, false), None, &noise, predict);
     assert!(refused.err().unwrap().to_string().contains("unconditional"));
 }

@@ -1,12 +1,14 @@
 //! Exams: what a question shows and hides, and which answers count.
 
+use std::sync::{Arc, Mutex};
+
 use burn::tensor::{Device, Tensor};
-use data::world::{Options, Scene, Tone};
-use diffusion::{Guidance, Process};
-use engine::{SceneSampler, Silent};
-use nn::{Inputs, Prediction, patchify};
-use recipe::{Answer, Exam, ShapesConfig, Task};
-use testkit::numbers::bits;
+use data::world::{Options, Rendered, Scene, Tone};
+use engine::{Pipeline, Setup, Silent, Solving};
+use nn::{Backward, Inputs, Loss, Network, Parameters, Prediction, Provider, Schedule, patchify};
+use recipe::{Answer, Exam, Sampling, ShapesConfig, Task};
+use serde_json::json;
+use testkit::numbers::{bits, parameter};
 
 /// Where the clips of exams begin in their world.
 const FIRST_CLIP: u64 = 1 << 40;
@@ -38,39 +40,79 @@ fn what_is_given_alone_is_worth_little() {
         (Task::SoundOfVideo, 0),
     ];
     for (task, most) in most {
-        let answers = exam(task).0.without_a_model(&Device::flex()).unwrap();
+        let answers = exam(task).0.without_a_model().unwrap();
         assert_eq!(answers.len(), 96, "{task:?}");
         assert!(right(&answers) <= most, "{task:?}: {}", right(&answers));
     }
 }
 
-/// Sits an exam in one step with somebody who knows the questions: `clip` is the place in the world of
-/// the clip that answers one. Returns also what was asked first.
-fn sit(task: Task, clip: impl Fn(u64) -> u64) -> (Vec<Answer>, Inputs) {
-    let (exam, scenes) = exam(task);
-    let rendered = shapes(task).rendered().unwrap();
-    let device = Device::flex();
-    let guidance = Guidance::new(1.0).unwrap();
-    let sampler = SceneSampler::renoising(Process::FlowClean, &[1000.0], guidance).unwrap();
-    let (mut first, mut asked) = (0, None);
-    let mut predict = |inputs: &Inputs| {
-        let [samples, ..] = inputs.video.tokens.dims();
+/// Somebody who knows the questions, whatever network is asked.
+struct Knowing<F> {
+    rendered: Rendered,
+    scenes: Vec<Scene>,
+    /// The place in the world of the clip that answers a question.
+    clip: F,
+    /// Questions so far, and what was asked first.
+    asked: Mutex<(usize, Option<Inputs>)>,
+}
+
+impl<F: Fn(u64) -> u64 + Send + Sync> Schedule for Knowing<F> {
+    fn predict(
+        &self,
+        _: &dyn Network,
+        _: &dyn Provider,
+        inputs: &Inputs,
+    ) -> nn::Result<Prediction> {
+        let device = Device::flex();
+        let (first, asked) = &mut *self.asked.lock().unwrap();
         asked.get_or_insert_with(|| inputs.clone());
+        let [samples, tokens, channels] = inputs.video.tokens.dims();
         let one = |at: usize| {
-            let scene = scenes[(first + at) % scenes.len()];
-            let clip = rendered.world.show_scene(scene, clip((first + at) as u64)).clip;
-            patchify(rendered.codec.encode(&clip, &device).unwrap(), [1, 1, 1])
+            let scene = self.scenes[(*first + at) % self.scenes.len()];
+            let clip = (self.clip)((*first + at) as u64);
+            let clip = self.rendered.world.show_scene(scene, clip).clip;
+            patchify(self.rendered.codec.encode(&clip, &device).unwrap(), [1, 1, 1])
         };
         let video: Tensor<3> = Tensor::cat((0..samples).map(one).collect(), 0);
         // References come first, and what is said of them counts for nothing.
-        let [_, tokens, channels] = inputs.video.tokens.dims();
         let references = [samples, tokens - video.dims()[1], channels];
         let video = Tensor::cat(vec![Tensor::zeros(references, &device), video], 1);
-        first += samples;
+        *first += samples;
         let audio = inputs.audio.as_ref().map(|audio| audio.tokens.zeros_like());
         Ok(Prediction { video, audio })
-    };
-    let answers = exam.sit(&sampler, &device, &mut Silent, &mut predict).unwrap();
+    }
+
+    fn backward(
+        &self,
+        _: &dyn Network,
+        _: Parameters<'_>,
+        _: &Inputs,
+        _: Loss<'_>,
+    ) -> nn::Result<Backward> {
+        unreachable!("nobody learns in an exam")
+    }
+}
+
+/// Sits an exam in one step with somebody who knows the questions: `clip` is the place in the world of
+/// the clip that answers one. Returns also what was asked first.
+fn sit(task: Task, clip: impl Fn(u64) -> u64 + Send + Sync + 'static) -> (Vec<Answer>, Inputs) {
+    let (exam, scenes) = exam(task);
+    let rendered = shapes(task).rendered().unwrap();
+    let knowing = Arc::new(Knowing { rendered, scenes, clip, asked: Mutex::new((0, None)) });
+    let family = families::family("duet").unwrap();
+    let sizes = json!({
+        "video_channels": 384, "audio_channels": 250, "text_width": 64, "heads": 1, "head_width": 6,
+        "depth": 1,
+    });
+    let model = (family.scratch.as_ref().unwrap().make)(family, &sizes).unwrap().description;
+    let network = &model.transformers[0].network;
+    let store = nn::Store::declared(|weights| network.declare(weights), parameter).unwrap();
+    let setup = Setup { schedule: knowing.clone(), ..Setup::new(&Device::flex()) };
+    let mut pipeline = Pipeline::of(model, store, &setup).unwrap();
+    let solving = Solving::Renoise(vec![1000.0]);
+    let sampling = Sampling { solving, ..Sampling::default() };
+    let answers = exam.sit(&mut pipeline, &sampling, &mut Silent).unwrap();
+    let asked = knowing.asked.lock().unwrap().1.clone();
     (answers, asked.unwrap())
 }
 

@@ -9,7 +9,7 @@ use recipe::{Dialect, Student, Which};
 use safetensors::tensor::{Dtype, TensorView};
 use train::STUDENT;
 
-use crate::building::{WAN, build, dataset, folder, read, small};
+use crate::building::{WAN, build, dataset, folder, no_hub, read, small};
 
 const FILE: &str = "transformer/diffusion_pytorch_model.safetensors";
 
@@ -75,7 +75,7 @@ fn a_lora_is_the_same_weights_wherever_it_is_merged() {
         built.trainer.run().unwrap();
         // What validation looks at.
         let live = built.trainer.method().role(STUDENT).unwrap().merged(None).unwrap();
-        let student = Student::open(&run, Which::Live, &Device::flex()).unwrap();
+        let student = Student::open(&run, Which::Live, &Device::flex(), &no_hub()).unwrap();
         let exported = temporary.path().join("exported");
         student.write_folder(&exported).unwrap();
         let want = content(&open(&exported.join(FILE)));
@@ -86,10 +86,9 @@ fn a_lora_is_the_same_weights_wherever_it_is_merged() {
             let path = temporary.path().join(format!("{name}.safetensors"));
             student.write_lora(&path, dialect).unwrap();
             let mut store = open(&base.join(FILE));
-            let source = engine::lora::LoraSource { path, scale: 1.0 };
-            let naming = engine::lora::Naming::Wan;
-            engine::lora::load(&[source], &mut store, naming, Merge::Into, &Device::flex())
-                .unwrap();
+            let source = folder::lora::LoraSource { path, scale: 1.0 };
+            let names = families::family("wan").unwrap().lora_names();
+            folder::lora::load(&[source], &mut store, names, Merge::Into, &Device::flex()).unwrap();
             assert_eq!(content(&store), want, "{dialect:?} and the folder");
         }
     }

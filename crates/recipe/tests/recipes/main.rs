@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod building;
+mod conditions;
 mod duet;
 mod exams;
 mod exporting;

@@ -57,10 +57,10 @@ fn given_is_what_the_mask_does_not_mark() {
     let recipe = inpainting(&data);
     let device = Device::flex();
     let student = Model::open(Path::new(&folder("wan-tiny")), &device).unwrap();
-    assert_eq!(student.geometry.patch, [1, 2, 2]);
+    assert_eq!(student.description.geometry.patch, [1, 2, 2]);
     let sampler = TimestepSampler::uniform(0.0, 1.0).unwrap();
     let samplers = Tracks { video: sampler, audio: None };
-    let strategy = Flexible::new(&recipe.strategy, student.geometry, samplers).unwrap();
+    let strategy = Flexible::new(&recipe.strategy, student.description.geometry, samplers).unwrap();
     let mut feed = recipe.feed(&student, device).unwrap();
     let (mut given, mut all) = (0, 0);
     for step in 0..4 {

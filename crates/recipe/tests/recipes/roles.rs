@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use recipe::{Student, Which};
 use train::STUDENT;
 
-use crate::building::{WAN, build, dataset, folder, read, small, tiny};
+use crate::building::{WAN, build, dataset, folder, no_hub, read, small, tiny};
 
 /// What building says, with other networks for some roles.
 fn refused(name: &str, overrides: &[String]) -> String {
@@ -51,7 +51,7 @@ fn a_student_whose_timesteps_cannot_be_warped_is_refused() {
 fn exported(overrides: &[String], at: &Path) {
     let run = at.with_extension("run");
     build(&read("quickstart.yaml", overrides), Some(&run)).unwrap().trainer.run().unwrap();
-    let student = Student::open(&run, Which::Live, &Device::flex()).unwrap();
+    let student = Student::open(&run, Which::Live, &Device::flex(), &no_hub()).unwrap();
     student.write_folder(at).unwrap();
 }
 

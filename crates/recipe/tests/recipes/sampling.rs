@@ -8,10 +8,8 @@ use data::media::Frame;
 use data::preprocess::Encode;
 use data::store::TEXT;
 use diffusion::{NoiseLevels, TimestepSampler, Tracks};
-use engine::{
-    CaptionStyle, Decoding, EncoderSetup, FolderEncoder, Frames, Latents, ModelFolder, Pipeline,
-    Request, Silent, Sizing, Solving,
-};
+use engine::{EncoderSetup, FolderEncoder, Frames, Latents, Pipeline, Request, Silent, Solving};
+use folder::ModelFolder;
 use nn::{OneDevice, Schedule};
 use recipe::{Model, Student, Which};
 use safetensors::tensor::{Dtype, TensorView};
@@ -19,7 +17,7 @@ use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::{tensor, values};
 use train::{Batch, Draws, Field, Noised, STUDENT, Strategy, VideoLatents};
 
-use crate::building::{WAN, build, dataset, folder, no_hub, read, setup, small};
+use crate::building::{WAN, build, dataset, folder as golden, no_hub, read, setup, small};
 
 const PROMPT: &str = "a red fox";
 
@@ -38,25 +36,12 @@ impl Frames for Nothing {
 fn request([frames, height, width]: [usize; 3], noise: Option<&Path>) -> Request {
     Request {
         prompts: vec![PROMPT.to_owned()],
-        negative: String::new(),
-        steps: None,
-        guidance: None,
-        second_guidance: None,
         height: Some(height),
         width: Some(width),
         frames: (frames > 1).then_some(frames),
-        image: None,
-        last_image: None,
         seed: 3,
-        count: 1,
-        max_tokens: None,
-        eta: None,
-        solving: Solving::Recorded,
         noise: noise.map(Path::to_owned),
-        prompt_embeds: None,
-        clean_caption: CaptionStyle::Plain,
-        sizing: Sizing::Exact,
-        decoding: Decoding::Whole,
+        ..Request::default()
     }
 }
 
@@ -85,14 +70,16 @@ fn by_training(path: &Path, noisy: &Tensor<5>, timestep: f64) -> (Tensor<3>, [us
     let config = serde_json::json!({ "name": "text_to_video" });
     let config: StrategyConfig = serde_json::from_value(config).unwrap();
     let video = TimestepSampler::uniform(0.0, 1.0).unwrap();
-    let own = Flexible::new(&config, model.geometry, Tracks { video, audio: None }).unwrap();
+    let own =
+        Flexible::new(&config, model.description.geometry, Tracks { video, audio: None }).unwrap();
     let scene = own.scene(&Batch { samples: 1, fields }, &Draws::new(0, 1, 0, 1)).unwrap();
-    let level = model.process.level(timestep) as f32;
+    let level = model.description.process.level(timestep) as f32;
     let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level]));
     let tokens = scene.each(|_, track| track.clean.clone());
-    let seen = Noised::new(&model.process, &scene, tokens, &levels);
-    let said = OneDevice::default().predict(&*model.network, &model.store, &seen.inputs).unwrap();
-    (seen.clean(&said).video, model.geometry.patch)
+    let seen = Noised::new(&model.description.process, &scene, tokens, &levels);
+    let said =
+        OneDevice::default().predict(&**model.network(), &model.store, &seen.inputs).unwrap();
+    (seen.clean(&said).video, model.description.geometry.patch)
 }
 
 /// LTX-2 says the same thing in two ways, and they differ.
@@ -111,7 +98,7 @@ fn networks_are_told_the_same_in_training_and_in_inference() {
         let file = temporary.path().join(format!("{name}.safetensors"));
         let views = [("noise", TensorView::new(Dtype::F32, shape, &bytes).unwrap())];
         fs::write(&file, safetensors::serialize(views, None).unwrap()).unwrap();
-        let path = folder(name);
+        let path = golden(name);
         let asked = request([4 * f - 3, factor * h, factor * w], Some(&file));
         let asked = Request { solving: Solving::Renoise(vec![400.0]), ..asked };
         let (want, patch) = by_training(Path::new(&path), &noisy, 400.0);

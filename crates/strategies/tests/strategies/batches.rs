@@ -1,10 +1,10 @@
 //! Small batches and strategies on them.
 
 use burn::tensor::{Tensor, TensorData};
-use diffusion::{Coordinates, Time, TimestepSampler, Tracks};
+use diffusion::{Coordinates, Geometry, Time, TimestepSampler, Tracks};
 use nn::Context;
 use serde_json::Value;
-use strategies::{Flexible, Geometry, StrategyConfig};
+use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::tensor;
 use train::{Batch, Draws, Field, ModelInputs, Result, Strategy, VideoLatents};
 
@@ -14,7 +14,7 @@ pub(crate) const CHANNELS: usize = 3;
 pub(crate) fn geometry() -> Geometry {
     let coordinates =
         Coordinates { time: Time::CausalSeconds, scale: [8.0, 32.0, 32.0], span: None };
-    Geometry { pixels: [32, 32], coordinates, ..Geometry::indices([1, 1, 1]) }
+    Geometry { factors: [8, 32, 32], coordinates, ..Geometry::indices([1, 1, 1]) }
 }
 
 pub(crate) fn samplers() -> Tracks<TimestepSampler> {

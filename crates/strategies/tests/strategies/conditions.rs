@@ -21,7 +21,7 @@ fn check(inputs: &ModelInputs, given: &[Vec<bool>]) {
     let [_, tokens, channels] = scene.video.clean.dims();
     let (clean, noisy) = (values(&scene.video.clean), values(&inputs.seen.inputs.video.tokens));
     for (sample, given) in given.iter().enumerate() {
-        assert_eq!(scene.video.fixed(sample), given, "sample {sample}");
+        assert_eq!(&scene.video.fixed(sample), given, "sample {sample}");
         for (token, given) in given.iter().enumerate() {
             let level = if *given { 0.0 } else { sigma[sample] };
             assert!((seen[sample][token] - level).abs() < 1e-6, "level of {sample}, {token}");

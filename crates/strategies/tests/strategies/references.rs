@@ -1,7 +1,8 @@
 //! Video-to-video: references stand before the target, clean, in places of their own.
 
+use diffusion::Geometry;
 use serde_json::json;
-use strategies::{Flexible, Geometry, StrategyConfig};
+use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::values;
 use train::{Draws, Strategy};
 

@@ -189,8 +189,9 @@ fn a_failed_write_stops_the_run_and_the_last_good_checkpoint_stays() {
     setup.build(Some(folder.path())).unwrap().trainer.run().unwrap();
     let longer = Setup { steps: 9, ..Setup::default() };
     let mut run = resumed(&longer, folder.path());
-    // A file where the writer wants a folder: the system refuses.
-    fs::write(folder.path().join(".partial-checkpoint-00000004"), "").unwrap();
+    // The folder is gone while the run goes on: the system refuses, as it does on a full disk.
+    let elsewhere = folder.path().with_extension("elsewhere");
+    fs::rename(folder.path(), &elsewhere).unwrap();
     let message = error_of(run.trainer.run().map(drop));
     fs::rename(&elsewhere, folder.path()).unwrap();
     assert!(message.contains("cannot") && message.contains("checkpoint-00000004"), "{message}");

@@ -30,7 +30,8 @@ fn child() {
 fn is_writing(folder: &Path) -> bool {
     let newest = list(folder).ok().and_then(|all| all.last().map(|(step, _)| *step)).unwrap_or(0);
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let step = |name: &str| name.strip_prefix(".partial-checkpoint-")?.parse().ok();
+    // As `.checkpoint-00000004.Xy12kQ.part`.
+    let step = |name: &str| name.strip_prefix(".checkpoint-")?.split('.').next()?.parse().ok();
     let mut steps = entries.filter_map(|entry| step(&entry.file_name().to_string_lossy()));
     steps.any(|step: u64| step > newest)
 }

@@ -20,6 +20,7 @@ use self::decoder::decoder;
 use self::encoder::encoder;
 pub use self::tiling::Tiling;
 use self::tiling::{Grid, Scale};
+use super::{DecodedFrame, TakeFrame, Vae};
 
 /// The autoencoder; its weights are given to each call.
 #[derive(Clone, Debug)]
@@ -134,6 +135,49 @@ impl AutoencoderKl {
         let outputs = 2 * self.config.latent_channels;
         let half = Half { network: encoder(&self.config), outputs };
         half.run(weights, images, &grid, progress).map(Moments::new)
+    }
+}
+
+impl Vae for AutoencoderKl {
+    fn declare_parameters(&self, weights: &Weights<'_>) -> Result<()> {
+        self.declare(weights)
+    }
+
+    fn latent_channels(&self) -> usize {
+        self.config.latent_channels
+    }
+
+    fn encode_clip(&self, weights: &Weights<'_>, clip: Tensor<5>) -> Result<Tensor<5>> {
+        let picture = clip.squeeze_dim::<4>(2);
+        let latents = self.encode(weights, picture, None, &mut |_, _| {})?.mean;
+        Ok((latents * self.config.scaling_factor).unsqueeze_dim(2))
+    }
+
+    fn decode_clips(
+        &self,
+        weights: &Weights<'_>,
+        latents: Tensor<5>,
+        tiled: bool,
+        take: TakeFrame<'_>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        let tiling = tiled.then(|| Tiling::of(&self.config));
+        let samples = latents.dims()[0];
+        for sample in 0..samples {
+            let latent = latents.clone().slice_dim(0, sample..sample + 1).squeeze_dim::<4>(2);
+            let mut tell = |done: usize, all: usize| progress(sample * all + done, samples * all);
+            let latent = latent / self.config.scaling_factor;
+            let image = self.decode(weights, latent, tiling.as_ref(), &mut tell)?;
+            let pixels = image.squeeze_dim::<3>(0).permute([1, 2, 0]);
+            if take(DecodedFrame { sample, index: 0, pixels }).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_tiling(&self) -> Result<()> {
+        Tiling::of(&self.config).check(self.factor())
     }
 }
 

@@ -16,6 +16,8 @@ mod resample;
 mod shortcut;
 mod tiling;
 
+use std::ops::ControlFlow;
+
 use burn::tensor::{DType, Tensor, TensorData};
 use nn::{Error, Result, Weights};
 
@@ -26,6 +28,8 @@ use self::layers::Frame;
 use self::patch::{patchify, unpatchify};
 use self::tiling::Grid;
 pub use self::tiling::Tiling;
+pub use super::DecodedFrame;
+use super::{TakeFrame, Vae};
 
 /// Frames that are given to the encoder at a time.
 const ENCODED_TOGETHER: usize = 4;
@@ -64,17 +68,6 @@ impl Moments {
     pub fn sample(&self, noise: Tensor<5>) -> Tensor<5> {
         self.mean.clone() + self.deviation() * noise
     }
-}
-
-/// A frame that is done.
-#[derive(Clone, Debug)]
-pub struct DecodedFrame {
-    /// Which clip of the batch it belongs to.
-    pub sample: usize,
-    /// Its place in the clip.
-    pub index: usize,
-    /// `[H, W, channels]`, from -1 to 1.
-    pub pixels: Tensor<3>,
 }
 
 impl AutoencoderKlWan {
@@ -313,6 +306,52 @@ impl AutoencoderKlWan {
             0 => "a clip has at least 1 frame".to_owned(),
             _ => format!("a clip has 1 + {step} k frames: take {below} or {}", below + step),
         })
+    }
+}
+
+/// What stops decoding: an error of the model, or whoever takes the frames.
+enum Stop {
+    Model(Error),
+    Taker,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Model(error)
+    }
+}
+
+impl Vae for AutoencoderKlWan {
+    fn declare_parameters(&self, weights: &Weights<'_>) -> Result<()> {
+        self.declare(weights)
+    }
+
+    fn latent_channels(&self) -> usize {
+        self.config.latent_channels
+    }
+
+    fn encode_clip(&self, weights: &Weights<'_>, clip: Tensor<5>) -> Result<Tensor<5>> {
+        Ok(self.standardised(self.encode(weights, clip, None, &mut |_, _| {})?.mean))
+    }
+
+    fn decode_clips(
+        &self,
+        weights: &Weights<'_>,
+        latents: Tensor<5>,
+        tiled: bool,
+        take: TakeFrame<'_>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        let tiling = tiled.then(Tiling::default);
+        let latents = self.restored(latents);
+        let mut take = |frame: DecodedFrame| match take(frame) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Stop::Taker),
+        };
+        match self.decode(weights, latents, tiling.as_ref(), &mut take, progress) {
+            Ok(()) | Err(Stop::Taker) => Ok(()),
+            Err(Stop::Model(error)) => Err(error),
+        }
     }
 }
 

@@ -1,0 +1,93 @@
+//! The sound of a clip, as a WAV file.
+
+use std::io::Cursor;
+use std::path::Path;
+
+use hound::{SampleFormat, WavReader, WavSpec, WavWriter};
+
+use super::{Error, Result};
+
+/// A mono sound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waveform {
+    /// Samples per second.
+    pub sample_rate: u32,
+    /// From -1 to 1.
+    pub samples: Vec<f32>,
+}
+
+impl Waveform {
+    /// Reads a WAV file of whole or floating-point numbers; several channels are averaged.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such file, it is no WAV file, or holds no sound.
+    pub fn read(path: &Path) -> Result<Waveform> {
+        let broken = |reason: String| Error::Decode { path: path.to_owned(), reason };
+        let reader = WavReader::open(path).map_err(|error| match error {
+            hound::Error::IoError(source) => Error::Read { path: path.to_owned(), source },
+            other => broken(other.to_string()),
+        })?;
+        let WavSpec { channels, sample_rate, bits_per_sample, sample_format } = reader.spec();
+        let values: Vec<f32> = match sample_format {
+            SampleFormat::Float => reader.into_samples::<f32>().collect::<hound::Result<_>>(),
+            SampleFormat::Int => {
+                let full = (1_i64 << (bits_per_sample - 1)) as f32;
+                let scaled = |value: hound::Result<i32>| Ok(value? as f32 / full);
+                reader.into_samples::<i32>().map(scaled).collect::<hound::Result<_>>()
+            }
+        }
+        .map_err(|error| broken(error.to_string()))?;
+        let channels = usize::from(channels);
+        let mean = |frame: &[f32]| frame.iter().sum::<f32>() / channels as f32;
+        let samples: Vec<f32> = values.chunks_exact(channels).map(mean).collect();
+        match samples.is_empty() || samples.iter().any(|value| !value.is_finite()) {
+            true => Err(broken("it holds no sound, or values that are not finite".to_owned())),
+            false => Ok(Waveform { sample_rate, samples }),
+        }
+    }
+
+    /// Writes a WAV file of 16 bits; what is beyond -1 and 1 is cut.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses; nothing half-written is left then.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let write = |source| Error::Write { path: path.to_owned(), source };
+        let failed = |error: hound::Error| write(std::io::Error::other(error.to_string()));
+        let spec = WavSpec {
+            channels: 1,
+            sample_rate: self.sample_rate,
+            bits_per_sample: 16,
+            sample_format: SampleFormat::Int,
+        };
+        let mut bytes = Cursor::new(Vec::new());
+        let mut writer = WavWriter::new(&mut bytes, spec).map_err(failed)?;
+        for sample in &self.samples {
+            let level = (sample.clamp(-1.0, 1.0) * f32::from(i16::MAX)).round_ties_even();
+            writer.write_sample(level as i16).map_err(failed)?;
+        }
+        writer.finalize().map_err(failed)?;
+        crate::aside::write_whole(path, bytes.get_ref()).map_err(write)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Waveform;
+
+    #[test]
+    fn a_sound_comes_back_within_a_level() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.wav");
+        let samples: Vec<f32> = (0..100).map(|at| (at as f32 / 7.0).sin() * 1.2).collect();
+        Waveform { sample_rate: 8000, samples: samples.clone() }.write(&path).unwrap();
+        let read = Waveform::read(&path).unwrap();
+        assert_eq!((read.sample_rate, read.samples.len()), (8000, 100));
+        for (read, wrote) in read.samples.iter().zip(&samples) {
+            assert!((read - wrote.clamp(-1.0, 1.0)).abs() < 1e-4, "{read} instead of {wrote}");
+        }
+        std::fs::write(&path, b"RIFFno").unwrap();
+        assert!(Waveform::read(&path).is_err());
+    }
+}

@@ -1,0 +1,234 @@
+//! What is given beside a prompt, read and checked against the model.
+
+use diffusion::{Geometry, ReferenceScale};
+use families::{Condition, Description, Entry};
+
+use crate::error::{Error, Field, Result};
+use crate::media::{self, Pictures};
+use crate::request::Given;
+
+/// What is given beside a prompt, in memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct GivenMedia {
+    pub(crate) image: Option<Pictures>,
+    pub(crate) last_image: Option<Pictures>,
+    /// Pictures by the latent frame they stand for.
+    pub(crate) keyframes: Vec<(usize, Pictures)>,
+    pub(crate) video_prefix: Option<Pictures>,
+    pub(crate) video: Option<Pictures>,
+    /// Which pixels of the whole clip are made anew.
+    pub(crate) mask: Option<Vec<bool>>,
+    /// Clips with their height and width in pixels, and how they relate to the target.
+    pub(crate) references: Vec<GivenReference>,
+    /// Samples at the model's rate.
+    pub(crate) audio: Option<Vec<f32>>,
+}
+
+/// A reference, cut to the frames that are used.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct GivenReference {
+    pub(crate) pictures: Pictures,
+    /// Height and width it is shown at.
+    pub(crate) size: [usize; 2],
+    pub(crate) scale: ReferenceScale,
+}
+
+impl GivenMedia {
+    /// Reads and checks everything; `size` is that of the clip, `sound` the steps of its sound.
+    ///
+    /// # Errors
+    /// The model does not take a condition or lacks one, a file cannot be read, or does not fit.
+    pub(crate) fn read(
+        given: &Given,
+        model: &Description,
+        (size, sound): ([usize; 3], Option<usize>),
+    ) -> Result<GivenMedia> {
+        takes(given, model)?;
+        together(given, model)?;
+        let [frames, height, width] = size;
+        let geometry = &model.geometry;
+        let still = |media, field| Pictures::still(media, field).map(Some);
+        let keyframes = given.keyframes.iter().map(|(frame, media)| {
+            if *frame >= frames {
+                let reason = format!("there is no frame {frame}; the clip has {frames}, from 0 on");
+                return Err(Error::request(Field::Keyframe, reason));
+            }
+            Ok((geometry.latent_frame(*frame), Pictures::still(media, Field::Keyframe)?))
+        });
+        let read = GivenMedia {
+            image: given.image.as_ref().map_or(Ok(None), |own| still(own, Field::Image))?,
+            last_image: given
+                .last_image
+                .as_ref()
+                .map_or(Ok(None), |own| still(own, Field::LastImage))?,
+            keyframes: keyframes.collect::<Result<_>>()?,
+            video_prefix: match &given.video_prefix {
+                Some(media) => Some(prefix(Pictures::read(media)?, frames, geometry)?),
+                None => None,
+            },
+            video: match &given.video {
+                Some(media) => Some(whole(Pictures::read(media)?, frames, Field::Video)?),
+                None => None,
+            },
+            mask: match &given.mask {
+                Some(media) => Some(mask(&Pictures::read(media)?, [frames, height, width])?),
+                None => None,
+            },
+            references: references(given, model, size)?,
+            audio: match (&given.audio, model.sound, sound) {
+                (Some(audio), Some(own), Some(steps)) => {
+                    let samples = media::samples(audio, own.sample_rate)?;
+                    Some(fitting(samples, steps * own.codec.block)?)
+                }
+                _ => None,
+            },
+        };
+        read.image_tokens(model)?;
+        Ok(read)
+    }
+
+    /// Checks that the pictures give as many image tokens as the transformer looks at.
+    fn image_tokens(&self, model: &Description) -> Result<()> {
+        let Some(Some(wanted)) = model.image_tokens else { return Ok(()) };
+        match (&self.image, &self.last_image) {
+            (Some(_), Some(_)) => Ok(()),
+            _ => Err(Error::request(
+                Field::LastImage,
+                format!(
+                    "this model looks at {wanted} image tokens, those of a first and a last picture; give both"
+                ),
+            )),
+        }
+    }
+}
+
+/// Refuses conditions that the model does not take, and the lack of one that it needs.
+fn takes(given: &Given, model: &Description) -> Result<()> {
+    let here = [
+        (Condition::Image, given.image.is_some()),
+        (Condition::LastImage, given.last_image.is_some()),
+        (Condition::Keyframe, !given.keyframes.is_empty()),
+        (Condition::VideoPrefix, given.video_prefix.is_some()),
+        (Condition::Video, given.video.is_some()),
+        (Condition::Mask, given.mask.is_some()),
+        (Condition::Reference, !given.references.is_empty()),
+        (Condition::Audio, given.audio.is_some()),
+    ];
+    for (condition, is_given) in here {
+        if is_given && model.conditions.entry(condition).is_none() {
+            let taken: Vec<String> = model.conditions.taken().map(|it| it.to_string()).collect();
+            let taken = match taken.is_empty() {
+                true => "prompts alone".to_owned(),
+                false => format!("{} beside prompts", taken.join(", ")),
+            };
+            let reason = format!("this model was not made for one; it takes {taken}: leave it out");
+            return Err(Error::request(condition.into(), reason));
+        }
+        if !is_given && model.conditions.required == Some(condition) {
+            let reason = "this model makes clips from a picture; give one";
+            return Err(Error::request(condition.into(), reason));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses conditions that contradict each other.
+fn together(given: &Given, model: &Description) -> Result<()> {
+    let channels = model.conditions.entry(Condition::Image) == Some(Entry::Channels);
+    if channels && given.last_image.is_some() && given.image.is_none() {
+        return Err(Error::request(Field::LastImage, "it needs a first picture as well"));
+    }
+    if given.image.is_some() && given.video_prefix.is_some() {
+        let reason = "a picture to begin with is given too; give one of them";
+        return Err(Error::request(Field::VideoPrefix, reason));
+    }
+    let parts = given.image.is_some()
+        || given.last_image.is_some()
+        || given.video_prefix.is_some()
+        || !given.keyframes.is_empty();
+    if given.video.is_some() && parts {
+        let reason = "the whole clip is given; leave out the pictures and the prefix";
+        return Err(Error::request(Field::Video, reason));
+    }
+    if given.mask.is_some() && !parts && given.video.is_none() {
+        let reason = "nothing is given that it could leave; give the clip too";
+        return Err(Error::request(Field::Mask, reason));
+    }
+    if given.video.is_some()
+        && given.mask.is_none()
+        && (model.sound.is_none() || given.audio.is_some())
+    {
+        let reason = "the whole clip is given and nothing is left to make; give a mask";
+        return Err(Error::request(Field::Video, reason));
+    }
+    Ok(())
+}
+
+/// The first frames of a clip: whole groups, and fewer than the clip has.
+fn prefix(pictures: Pictures, frames: usize, geometry: &Geometry) -> Result<Pictures> {
+    let count = pictures.len();
+    if count >= frames {
+        let reason =
+            format!("it has {count} frames, and the clip {frames}; nothing would be left to make");
+        return Err(Error::request(Field::VideoPrefix, reason));
+    }
+    geometry
+        .latent_frames(count)
+        .map_err(|err| Error::request(Field::VideoPrefix, err.to_string()))?;
+    Ok(pictures)
+}
+
+/// The first `frames` frames, which must be there.
+fn whole(pictures: Pictures, frames: usize, field: Field) -> Result<Pictures> {
+    match pictures.len() >= frames {
+        true => Ok(pictures.cut(frames)),
+        false => {
+            let reason = format!("it has {} frames, but the clip has {frames}", pictures.len());
+            Err(Error::request(field, reason))
+        }
+    }
+}
+
+fn mask(pictures: &Pictures, [frames, height, width]: [usize; 3]) -> Result<Vec<bool>> {
+    let pictures = match pictures.len() {
+        1 => pictures.clone(),
+        _ => whole(pictures.clone(), frames, Field::Mask)?,
+    };
+    let white = pictures.white(frames, [height, width]);
+    match white.contains(&true) {
+        true => Ok(white),
+        false => {
+            Err(Error::request(Field::Mask, "nothing in it is white, so nothing would be made"))
+        }
+    }
+}
+
+/// References, as many times smaller as they or the model say, with as many frames as the clip or fewer.
+fn references(given: &Given, model: &Description, size: [usize; 3]) -> Result<Vec<GivenReference>> {
+    let refuse = |reason: String| Error::request(Field::Reference, reason);
+    let target = model.geometry.latents(size)?;
+    let [frames, height, width] = size;
+    let one = |(media, scale): &(_, Option<usize>)| -> Result<GivenReference> {
+        let scale = scale.unwrap_or(model.conditions.reference_scale);
+        if scale == 0 || !height.is_multiple_of(scale) || !width.is_multiple_of(scale) {
+            return Err(refuse(format!("{height} x {width} cannot be {scale} times smaller")));
+        }
+        let pictures = Pictures::read(media)?.cut(frames);
+        let own = [pictures.len(), height / scale, width / scale];
+        let latents = model.geometry.latents(own).map_err(|err| refuse(err.to_string()))?;
+        let scale =
+            ReferenceScale::between(target, latents).map_err(|err| refuse(err.to_string()))?;
+        Ok(GivenReference { pictures, size: [own[1], own[2]], scale })
+    };
+    given.references.iter().map(one).collect()
+}
+
+/// Exactly `wanted` samples: what is too long is cut, what is too short refused.
+fn fitting(mut samples: Vec<f32>, wanted: usize) -> Result<Vec<f32>> {
+    if samples.len() < wanted {
+        let reason = format!("it has {} samples, but the clip lasts {wanted}", samples.len());
+        return Err(Error::request(Field::Audio, reason));
+    }
+    samples.truncate(wanted);
+    Ok(samples)
+}

@@ -1,0 +1,223 @@
+//! A request checked against the model: everything that can be wrong is wrong here.
+
+use burn::tensor::Tensor;
+use diffusion::{Grouping, Guidance, Sampler};
+use families::{Description, Preparation, TextRules};
+
+use crate::captions::{self, Captions};
+use crate::error::{Error, Field, Result};
+use crate::given::GivenMedia;
+use crate::pipeline::Pipeline;
+use crate::request::{Decoding, Request, Sizing};
+use crate::{sizes, tensors};
+
+/// A request that can be run.
+pub(crate) struct Job {
+    /// Frames, height and width to generate.
+    pub(crate) size: [usize; 3],
+    /// Height and width to deliver.
+    pub(crate) delivered: [usize; 2],
+    /// Latent frames, rows and columns.
+    pub(crate) latents: [usize; 3],
+    pub(crate) frame_rate: f64,
+    pub(crate) sampler: Sampler,
+    pub(crate) rules: Option<TextRules>,
+    /// Embedded captions, if given.
+    pub(crate) captions: Option<Captions>,
+    /// What is given beside the prompts: one for all of them, or one each.
+    pub(crate) given: Vec<GivenMedia>,
+    /// Initial latents `[samples, C, F, h, w]`, if given.
+    pub(crate) noise: Option<Tensor<5>>,
+    pub(crate) samples: usize,
+    /// Steps of sound latents, if sound is made or given.
+    pub(crate) sound: Option<usize>,
+}
+
+impl Pipeline {
+    /// Checks a request and reads what it gives; nothing runs.
+    pub(crate) fn job(&self, request: &Request) -> Result<Job> {
+        let model = self.description();
+        let (size, delivered, latents) = sizes(model, request)?;
+        let frame_rate = frame_rate(model, request)?;
+        let sampler = sampler(model, request, latents)?;
+        let rules = self.rules(request)?;
+        let captions = match &request.prompt_embeds {
+            Some(path) => {
+                Some(captions::given(path, self.text_width(), sampler.is_guided(), self.device())?)
+            }
+            None => None,
+        };
+        let prompts = captions.as_ref().map_or(request.prompts.len(), |given| given.prompts.len());
+        let samples = request.samples(prompts)?;
+        if captions.is_none() {
+            self.check_prompts(request)?;
+        }
+        if request.decoding == Decoding::Tiled {
+            model.vae.check_tiling().map_err(|err| of(Field::Decoding, &err))?;
+        }
+        let noise = self.given_noise(request, samples, latents)?;
+        let sound = sound_steps(model, request, size[0], frame_rate)?;
+        let read = |given| GivenMedia::read(given, model, (size, sound));
+        let given = request.given.iter().map(read).collect::<Result<_>>()?;
+        Ok(Job {
+            size,
+            delivered,
+            latents,
+            frame_rate,
+            sampler,
+            rules,
+            captions,
+            given,
+            noise,
+            samples,
+            sound,
+        })
+    }
+
+    /// The rules for captions, as the request changes them; none where there is no encoder.
+    fn rules(&self, request: &Request) -> Result<Option<TextRules>> {
+        let Some(own) = self.text_rules() else {
+            if request.max_tokens.is_some() {
+                return Err(Error::request(
+                    Field::MaxTokens,
+                    "the model's words are counted; leave it out",
+                ));
+            }
+            if request.clean_caption {
+                return Err(Error::request(
+                    Field::CleanCaption,
+                    "the model has no text encoder; leave it out",
+                ));
+            }
+            return Ok(None);
+        };
+        let preparation = match (request.clean_caption, own.preparation) {
+            (false, own) => own,
+            (true, Preparation::Plain | Preparation::Cleaned) => Preparation::Cleaned,
+            (true, Preparation::Repaired) => {
+                let reason =
+                    "the model's captions are always repaired in a way of their own; leave it out";
+                return Err(Error::request(Field::CleanCaption, reason));
+            }
+        };
+        let max_tokens = request.text_tokens(own.max_tokens)?;
+        Ok(Some(TextRules { preparation, max_tokens, ..own }))
+    }
+
+    /// Initial latents of a file, `[samples, C, F, h, w]`.
+    fn given_noise(
+        &self,
+        request: &Request,
+        samples: usize,
+        [frames, rows, columns]: [usize; 3],
+    ) -> Result<Option<Tensor<5>>> {
+        let Some(path) = &request.noise else { return Ok(None) };
+        let channels = self.description().vae.latent_channels();
+        let noise = match self.description().geometry.grouping {
+            Grouping::Picture => {
+                let want = [samples, channels, rows, columns];
+                let meaning = "pictures, channels, height and width of the latents";
+                tensors::shaped(path, "noise", (want, meaning), self.device())?.unsqueeze_dim(2)
+            }
+            Grouping::Causal | Grouping::Even => {
+                let want = [samples, channels, frames, rows, columns];
+                let meaning = "clips, channels, frames, height and width of the latents";
+                tensors::shaped(path, "noise", (want, meaning), self.device())?
+            }
+        };
+        Ok(Some(noise))
+    }
+}
+
+fn of(field: Field, err: &dyn std::fmt::Display) -> Error {
+    Error::request(field, err.to_string())
+}
+
+/// The size to generate, the height and width to deliver, and the latents of the former.
+fn sizes(model: &Description, request: &Request) -> Result<([usize; 3], [usize; 2], [usize; 3])> {
+    let asked = [request.frames, request.height, request.width];
+    let [frames, height, width] =
+        [0, 1, 2].map(|axis| asked[axis].unwrap_or(model.defaults.size[axis]));
+    sizes::check_length(Field::Height, height)?;
+    sizes::check_length(Field::Width, width)?;
+    let [high, wide] = match request.sizing {
+        Sizing::Exact => [height, width],
+        Sizing::Binned => sizes::nearest_trained([height, width], &model.trained_sizes)?,
+    };
+    let size = [frames, high, wide];
+    let latents = model.geometry.latents(size).map_err(|err| {
+        let field = match &err {
+            diffusion::Error::Size { what: "height", .. } => Field::Height,
+            diffusion::Error::Size { .. } => Field::Width,
+            _ => Field::Frames,
+        };
+        of(field, &err)
+    })?;
+    Ok((size, [height, width], latents))
+}
+
+fn frame_rate(model: &Description, request: &Request) -> Result<f64> {
+    let rate = request.frame_rate.unwrap_or(model.defaults.frame_rate);
+    match rate.is_finite() && rate > 0.0 {
+        true => Ok(rate),
+        false => {
+            Err(Error::request(Field::FrameRate, format!("it is {rate}; give a number above 0")))
+        }
+    }
+}
+
+/// The steps of a request, with the guidance of whichever expert takes them.
+fn sampler(model: &Description, request: &Request, latents: [usize; 3]) -> Result<Sampler> {
+    if request.second_guidance.is_some() && model.transformers.len() == 1 {
+        let reason = "this model has one expert; leave it out";
+        return Err(Error::request(Field::SecondGuidance, reason));
+    }
+    let recorded = model.timesteps.as_deref();
+    let first = request.guidance_or(model.defaults.guidance, recorded);
+    let second = request.second_guidance.unwrap_or(first);
+    let guidance = [
+        Guidance::new(first).map_err(|err| of(Field::Guidance, &err))?,
+        Guidance::new(second).map_err(|err| of(Field::SecondGuidance, &err))?,
+    ];
+    let scheduler = match request.eta {
+        Some(eta) => model.scheduler.clone().with_eta(eta).map_err(|err| of(Field::Eta, &err))?,
+        None => model.scheduler.clone(),
+    };
+    let process = model.process.clone();
+    let sampler = match request.few_timesteps(recorded) {
+        Some(timesteps) => {
+            Sampler::renoising(process, timesteps).map_err(|err| of(Field::Solver, &err))?
+        }
+        None => {
+            let patch = model.geometry.patch;
+            let tokens = (0..3).map(|axis| latents[axis] / patch[axis]).product();
+            let steps = request.steps.unwrap_or(model.defaults.steps);
+            Sampler::scheduled(process, &scheduler, steps, tokens)
+                .map_err(|err| of(Field::Steps, &err))?
+        }
+    };
+    Ok(sampler.guided(|timestep| guidance[model.expert(timestep)]))
+}
+
+/// Steps of sound latents that go with so many frames, if there is sound.
+fn sound_steps(
+    model: &Description,
+    request: &Request,
+    frames: usize,
+    frame_rate: f64,
+) -> Result<Option<usize>> {
+    let given = request.given.iter().any(|given| given.audio.is_some());
+    match (&model.sound, request.without_audio) {
+        (None, true) => {
+            Err(Error::request(Field::WithoutAudio, "this model makes no sound; leave it out"))
+        }
+        (Some(_), true) if given => {
+            Err(Error::request(Field::WithoutAudio, "a sound is given; leave one of them out"))
+        }
+        (None, false) | (Some(_), true) => Ok(None),
+        (Some(sound), false) => {
+            let samples = frames as f64 / frame_rate * f64::from(sound.sample_rate);
+            Ok(Some(((samples / sound.codec.block as f64).round() as usize).max(1)))
+        }
+    }
+}

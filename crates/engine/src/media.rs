@@ -1,0 +1,116 @@
+//! Pictures, clips and sounds that users give, as a model works with them.
+
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor};
+use data::media::{self, Waveform};
+use data::preprocess::{is_white, touched};
+
+use crate::error::{Error, Field, Result};
+use crate::request::{Audio, Media};
+use crate::source_image::SourceImage;
+
+/// Frames that were given, as they were read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pictures(Vec<SourceImage>);
+
+impl Pictures {
+    /// Reads one picture.
+    ///
+    /// # Errors
+    /// It cannot be read, or there are several frames.
+    pub(crate) fn still(media: &Media, field: Field) -> Result<Pictures> {
+        let pictures = match media {
+            Media::File(path) if !path.is_dir() => Pictures(vec![SourceImage::read(path)?]),
+            _ => Pictures::read(media)?,
+        };
+        match pictures.0.len() {
+            1 => Ok(pictures),
+            count => Err(Error::request(field, format!("it has {count} frames; give a picture"))),
+        }
+    }
+
+    /// Reads all frames.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) fn read(media: &Media) -> Result<Pictures> {
+        let frames: Vec<SourceImage> = match media {
+            Media::Frames(frames) => frames.iter().map(SourceImage::from_frame).collect(),
+            Media::File(path) if media::is_picture(path) => vec![SourceImage::read(path)?],
+            Media::File(path) => {
+                let clip = media::Clip::read(path).map_err(|err| unreadable(path, &err))?;
+                (0..clip.frames()).map(|at| SourceImage::from_frame(&clip.frame(at))).collect()
+            }
+        };
+        Ok(Pictures(frames))
+    }
+
+    /// How many frames there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The only frame.
+    pub(crate) fn first(&self) -> &SourceImage {
+        &self.0[0]
+    }
+
+    /// The same without the frames after the first `count`.
+    pub(crate) fn cut(mut self, count: usize) -> Pictures {
+        self.0.truncate(count);
+        self
+    }
+
+    /// `[1, 3, frames, height, width]` from -1 to 1: whole pictures, stretched by Lanczos's filter.
+    pub(crate) fn clip(&self, size: [usize; 2], device: &Device) -> Tensor<5> {
+        let frame = |picture: &SourceImage| picture.conditioning(size, device).unsqueeze_dim(2);
+        Tensor::cat(self.0.iter().map(frame).collect(), 2)
+    }
+
+    /// Which pixels of `frames` frames of `[height, width]` are white, or touched by something white; one
+    /// picture stands for every frame.
+    pub(crate) fn white(&self, frames: usize, [height, width]: [usize; 2]) -> Vec<bool> {
+        let mut all = Vec::with_capacity(frames * height * width);
+        for picture in &self.0 {
+            let [high, wide] = picture.size();
+            let mut shown = vec![false; height * width];
+            for (at, pixel) in picture.levels().chunks_exact(3).enumerate() {
+                if is_white(pixel) {
+                    let columns = touched(at % wide, wide, width);
+                    for row in touched(at / wide, high, height) {
+                        shown[row * width..][columns.clone()].fill(true);
+                    }
+                }
+            }
+            all.extend(shown);
+        }
+        if self.0.len() == 1 { all.repeat(frames) } else { all }
+    }
+}
+
+/// The samples of a sound at `rate`.
+///
+/// # Errors
+/// It cannot be read, or plays at another rate.
+pub(crate) fn samples(audio: &Audio, rate: u32) -> Result<Vec<f32>> {
+    let path = match audio {
+        Audio::Samples(samples) => return Ok(samples.to_vec()),
+        Audio::File(path) => path,
+    };
+    let Waveform { sample_rate, samples } =
+        Waveform::read(path).map_err(|err| unreadable(path, &err))?;
+    match sample_rate == rate {
+        true => Ok(samples),
+        false => Err(Error::request(
+            Field::Audio,
+            format!(
+                "it has {sample_rate} samples a second, but the model hears {rate}; resample it"
+            ),
+        )),
+    }
+}
+
+fn unreadable(path: &Path, err: &dyn std::fmt::Display) -> Error {
+    Error::Media { path: path.to_owned(), reason: err.to_string() }
+}

@@ -1,0 +1,105 @@
+//! What can be given beside a prompt, and how it enters a network.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Something that is given beside a prompt.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// The picture that a clip begins with.
+    Image,
+    /// The picture that a clip ends with.
+    LastImage,
+    /// A picture for a frame in between.
+    Keyframe,
+    /// The first frames of a clip.
+    VideoPrefix,
+    /// The whole clip: its sound is made, or what a mask leaves free.
+    Video,
+    /// Which part of what is given is made anew.
+    Mask,
+    /// Another clip to look at.
+    Reference,
+    /// The sound of a clip.
+    Audio,
+}
+
+impl Condition {
+    /// All of them.
+    pub const ALL: [Condition; 8] = [
+        Condition::Image,
+        Condition::LastImage,
+        Condition::Keyframe,
+        Condition::VideoPrefix,
+        Condition::Video,
+        Condition::Mask,
+        Condition::Reference,
+        Condition::Audio,
+    ];
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Condition::Image => "image",
+            Condition::LastImage => "last_image",
+            Condition::Keyframe => "keyframe",
+            Condition::VideoPrefix => "video_prefix",
+            Condition::Video => "video",
+            Condition::Mask => "mask",
+            Condition::Reference => "reference",
+            Condition::Audio => "audio",
+        })
+    }
+}
+
+/// How a condition enters a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// As clean tokens at level 0, in their place or, for a reference, before all others.
+    CleanTokens,
+    /// As channels beside the noise: a mask of given frames, then the latents of the clip, grey where
+    /// nothing is given.
+    Channels,
+}
+
+/// Which conditions a model takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions {
+    entries: BTreeMap<Condition, Entry>,
+    /// The one that must be given.
+    pub required: Option<Condition>,
+    /// Channels that say which frames are given, where conditions enter as channels.
+    pub mask_channels: usize,
+    /// How many times smaller the references are that it was trained with.
+    pub reference_scale: usize,
+}
+
+impl Conditions {
+    /// None at all.
+    pub fn none() -> Conditions {
+        Conditions { reference_scale: 1, ..Conditions::default() }
+    }
+
+    /// The same, taking some more.
+    pub fn taking(mut self, more: &[Condition], entry: Entry) -> Conditions {
+        more.iter().for_each(|condition| _ = self.entries.entry(*condition).or_insert(entry));
+        self
+    }
+
+    /// How a condition enters, if the model takes it.
+    pub fn entry(&self, condition: Condition) -> Option<Entry> {
+        self.entries.get(&condition).copied()
+    }
+
+    /// Those that it takes.
+    pub fn taken(&self) -> impl Iterator<Item = Condition> {
+        self.entries.keys().copied()
+    }
+}

@@ -1,0 +1,198 @@
+//! Duet, the shapes world's own family.
+//!
+//! There is neither a text encoder nor a VAE: words have vectors of their own, and blocks of pixels are
+//! the latents. So a folder is small, and one that was trained in minutes is used like any other.
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use data::Clip;
+use data::world::{SoundBlocks, SpaceToDepth, Words};
+use diffusion::{AudioClock, Geometry, Grouping, Process, SchedulerConfig};
+use folder::{ModelFolder, agree};
+use models::dit::duet::{Duet, DuetConfig, DuetPrediction};
+use models::vae::{DecodedFrame, TakeFrame, Vae};
+use nn::{Error, Weights};
+use serde_json::{Value, json};
+
+use crate::conditions::{Condition, Conditions, Entry};
+use crate::description::{
+    Defaults, Description, Family, NewModel, Scratch, Sound, Split, Text, Transformer,
+};
+use crate::error::Result;
+
+/// The family.
+pub(crate) static FAMILY: Family = Family {
+    name: "duet",
+    title: "Duet",
+    classes: &["DuetPipeline"],
+    text: &[],
+    kept: &[],
+    original_name: |_| None,
+    lora_signs: &["video.own", "video.words"],
+    splits: &[
+        ("to_q", Split::Columns),
+        ("to_k", Split::Columns),
+        ("to_v", Split::Columns),
+        ("to_out", Split::Rows),
+        ("up", Split::Columns),
+        ("down", Split::Rows),
+    ],
+    extension: "gif",
+    describe,
+    scratch: Some(Scratch {
+        schema: |own| own.subschema_for::<DuetConfig>(),
+        zero: &Duet::ZERO,
+        make,
+    }),
+};
+
+/// Frames per second where a folder does not say.
+const FRAME_RATE: f64 = 16.0;
+
+fn describe(family: &'static Family, folder: &ModelFolder) -> Result<Description> {
+    let scheduler = folder.text("scheduler", "scheduler_config.json")?;
+    let scheduler = SchedulerConfig::from_json(&scheduler)?;
+    let config = DuetConfig::from_json(&folder.text("transformer", "config.json")?)?;
+    let block = folder.option("codec_block")?.unwrap_or([2, 8, 8]);
+    let length = folder.option("words")?.unwrap_or(Words::default().length);
+    let frame_rate = folder.option("frame_rate")?.unwrap_or(FRAME_RATE);
+    of(family, config, scheduler, (block, length, frame_rate))
+}
+
+/// A model of a config that has learnt nothing yet.
+fn make(family: &'static Family, config: &Value) -> Result<NewModel> {
+    let config = DuetConfig::from_json(&config.to_string())?;
+    let scheduler = json!({ "_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 1.0 });
+    let index = json!({
+        "_class_name": family.classes[0],
+        "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+        "transformer": ["moviola", "DuetTransformer"],
+    });
+    let written = serde_json::to_value(&config)
+        .map_err(|err| Error::Config { config: "models".to_owned(), reason: err.to_string() })?;
+    let solver = SchedulerConfig::from_json(&scheduler.to_string())?;
+    let parts = ([2, 8, 8], Words::default().length, FRAME_RATE);
+    Ok(NewModel {
+        description: of(family, config, solver, parts)?,
+        config: written.clone(),
+        files: vec![
+            ("transformer/config.json", written),
+            ("scheduler/scheduler_config.json", scheduler),
+            ("model_index.json", index),
+        ],
+    })
+}
+
+fn of(
+    family: &'static Family,
+    config: DuetConfig,
+    scheduler: SchedulerConfig,
+    (block, length, frame_rate): ([usize; 3], usize, f64),
+) -> Result<Description> {
+    let codec = SpaceToDepth::new(block)?;
+    agree(
+        ("codec_block of the folder gives a token's width, which", codec.channels()),
+        ("video_channels of transformer", config.video_channels),
+    )?;
+    let rate = config.audio_rate.round().max(1.0) as u32;
+    let sound = config
+        .audio_channels
+        .map(|block| Sound { codec: SoundBlocks { block }, sample_rate: rate * block as u32 });
+    let visible = [
+        Condition::Image,
+        Condition::LastImage,
+        Condition::Keyframe,
+        Condition::VideoPrefix,
+        Condition::Video,
+        Condition::Mask,
+        Condition::Reference,
+    ];
+    let conditions = Conditions::none().taking(&visible, Entry::CleanTokens);
+    let audible: &[Condition] = if sound.is_some() { &[Condition::Audio] } else { &[] };
+    Ok(Description {
+        family,
+        boundary: None,
+        process: match config.prediction {
+            DuetPrediction::Clean => Process::FlowClean,
+            DuetPrediction::Velocity => Process::Flow,
+        },
+        scheduler,
+        timesteps: None,
+        geometry: Geometry {
+            factors: block,
+            grouping: Grouping::Even,
+            // One latent is one token; only their number per second matters.
+            clock: AudioClock { rate, hop: 1, factor: 1 },
+            ..Geometry::indices([1, 1, 1])
+        },
+        text: Text::Words(Words { length, width: config.text_width }),
+        conditions: conditions.taking(audible, Entry::CleanTokens),
+        image_tokens: None,
+        vae: Arc::new(Blocks(codec)),
+        sound,
+        defaults: Defaults { steps: 16, guidance: 2.0, size: [8, 32, 32], frame_rate },
+        trained_sizes: Vec::new(),
+        transformers: vec![Transformer {
+            component: "transformer",
+            network: Arc::new(Duet { config }),
+            ignored: Vec::new(),
+        }],
+    })
+}
+
+/// Blocks of pixels as a VAE without parameters.
+struct Blocks(SpaceToDepth);
+
+fn refused(error: data::Error) -> Error {
+    Error::Shape { what: "a clip", got: "of another size".to_owned(), want: error.to_string() }
+}
+
+impl Vae for Blocks {
+    fn declare_parameters(&self, _: &Weights<'_>) -> nn::Result<()> {
+        Ok(())
+    }
+
+    fn latent_channels(&self) -> usize {
+        self.0.channels()
+    }
+
+    fn encode_clip(&self, _: &Weights<'_>, clip: Tensor<5>) -> nn::Result<Tensor<5>> {
+        let device = clip.device();
+        let pixels = (clip.squeeze_dim::<4>(0).permute([1, 2, 3, 0]) + 1.0) / 2.0;
+        let clip = Clip::from_tensor(pixels).map_err(refused)?;
+        self.0.encode(&clip, &device).map_err(refused)
+    }
+
+    fn decode_clips(
+        &self,
+        _: &Weights<'_>,
+        latents: Tensor<5>,
+        _: bool,
+        take: TakeFrame<'_>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> nn::Result<()> {
+        let device = latents.device();
+        let clips = self.0.decode(latents).map_err(refused)?;
+        for (sample, clip) in clips.iter().enumerate() {
+            let pixels = clip.to_tensor(&device) * 2.0 - 1.0;
+            for index in 0..clip.size()[0] {
+                let pixels = pixels.clone().slice_dim(0, index..index + 1).squeeze_dim(0);
+                if take(DecodedFrame { sample, index, pixels }).is_break() {
+                    return Ok(());
+                }
+            }
+            progress(sample + 1, clips.len());
+        }
+        Ok(())
+    }
+
+    fn check_tiling(&self) -> nn::Result<()> {
+        Err(Error::Unsupported {
+            config: "the codec".to_owned(),
+            key: "tiles".to_owned(),
+            value: "asked for".to_owned(),
+            supported: "whole clips: blocks of pixels need no memory to decode".to_owned(),
+        })
+    }
+}

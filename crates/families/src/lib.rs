@@ -1,0 +1,24 @@
+//! The table of families: one description per family, and nothing else knows their names.
+//!
+//! A [`Family`] says what is the same for all of its folders; a [`Description`] says what one folder
+//! holds. Commands, training, export and the laws are written against these two, so a family that is in
+//! the [table](FAMILIES) has all of them.
+
+mod conditions;
+mod description;
+mod duet;
+mod error;
+mod pixart;
+mod record;
+mod table;
+mod text;
+mod wan;
+
+pub use conditions::{Condition, Conditions, Entry};
+pub use description::{
+    Defaults, Description, Family, NewModel, Scratch, Sound, Split, Text, Transformer,
+};
+pub use error::{Error, Result};
+pub use record::Record;
+pub use table::{FAMILIES, describe, family, foreign_lora, text_rules};
+pub use text::{EncoderRules, Padding, Preparation, TextRules};

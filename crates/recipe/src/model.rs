@@ -1,0 +1,105 @@
+//! A network with its parameters, as training needs it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::tensor::{Device, FloatDType, Tensor};
+use data::preprocess::Encode;
+use data::store::Fingerprint;
+use diffusion::Draw;
+use engine::{EncoderSetup, FolderEncoder};
+use families::{Description, NewModel, Text, TextRules};
+use folder::ModelFolder;
+use nn::{Context, Network, Precision, Store};
+use serde_json::Value;
+
+use crate::error::Result;
+use crate::new::NewConfig;
+
+/// A network with its parameters, and what its family says about it.
+pub struct Model {
+    /// What it is.
+    pub description: Description,
+    /// Its parameters.
+    pub store: Store,
+    /// How it wants its text.
+    pub text: TextForm,
+    /// Which encoders its data must have been made with, if it has any.
+    pub encoders: Option<Fingerprint>,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where a network comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// It has learnt nothing yet; these are the JSON files of the folder it will be exported to.
+    New(Vec<(&'static str, Value)>),
+    /// A diffusers folder.
+    Folder(PathBuf),
+}
+
+/// How a family wants its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextForm {
+    /// As it is: all texts have one length.
+    Whole,
+    /// As the encoders of its folder prepare it.
+    Rules(TextRules),
+}
+
+impl TextForm {
+    /// Text `[B, L, D]` with its mask `[B, L]` as the family wants it.
+    ///
+    /// # Errors
+    /// There are more tokens than the family takes.
+    pub fn context(&self, tokens: Tensor<3>, mask: Tensor<2>) -> families::Result<Context> {
+        match self {
+            TextForm::Whole => Ok(Context::text(tokens, None)),
+            TextForm::Rules(rules) => rules.context(tokens, mask),
+        }
+    }
+}
+
+impl Model {
+    /// A network that has learnt nothing yet.
+    ///
+    /// # Errors
+    /// Its numbers cannot be.
+    pub fn new(config: &NewConfig, seed: u64, device: &Device) -> Result<Model> {
+        let (NewModel { description, files, .. }, zero) = config.make()?;
+        let draw = Draw::new(seed).stream("initial-parameters");
+        let store = train::initial(&*description.transformers[0].network, zero, draw, device)?;
+        let (text, encoders) = (TextForm::Whole, None);
+        Ok(Model { description, store, text, encoders, origin: Origin::New(files) })
+    }
+
+    /// The transformer of a diffusers folder, its parameters as they are stored.
+    ///
+    /// # Errors
+    /// The folder is of no family we can train, or a part of it is missing or damaged.
+    pub fn open(path: &Path, device: &Device) -> Result<Model> {
+        let folder = ModelFolder::open(path)?;
+        let description = families::describe(&folder)?;
+        description.trainable()?;
+        let transformer = &description.transformers[0];
+        let files = folder.weights(transformer.component)?;
+        let mut store = Store::open(&files, Precision::Stored, device)?;
+        transformer.ignored.iter().for_each(|name| _ = store.remove(name));
+        let (text, encoders) = match &description.text {
+            Text::Words(_) => (TextForm::Whole, None),
+            Text::Encoders { .. } => {
+                // Their weights are not read.
+                let setup = EncoderSetup { device: device.clone(), dtype: FloatDType::F32 };
+                let encoder = FolderEncoder::open(path, &setup)?;
+                (TextForm::Rules(encoder.text_rules()), Some(encoder.fingerprint()))
+            }
+        };
+        Ok(Model { description, store, text, encoders, origin: Origin::Folder(path.to_owned()) })
+    }
+
+    /// The network.
+    pub fn network(&self) -> &Arc<dyn Network> {
+        &self.description.transformers[0].network
+    }
+}
