@@ -29,6 +29,7 @@ SCRIPTS = [
     "vae.py",
     "wan_transformer.py",
     "pipeline.py",
+    "pixart_sigma.py",
     "wan_folder.py",
     "wan_pipeline.py",
     "solvers.py",

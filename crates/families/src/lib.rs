@@ -9,6 +9,7 @@ mod description;
 mod duet;
 mod error;
 mod pixart;
+mod pixart_sigma;
 mod record;
 mod table;
 mod text;

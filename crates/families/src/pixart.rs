@@ -13,7 +13,10 @@ use crate::error::Result;
 use crate::text::{EncoderRules, Padding, Preparation, TextRules};
 
 /// The family.
-pub(crate) static FAMILY: Family = Family {
+pub(crate) static FAMILY: Family = ALPHA;
+
+/// What later PixArts differ from.
+pub(crate) const ALPHA: Family = Family {
     name: "pixart",
     title: "PixArt-alpha",
     classes: &["PixArtAlphaPipeline"],
@@ -102,7 +105,7 @@ fn trained_sizes(sample_size: usize) -> Vec<(f64, [usize; 2])> {
 }
 
 /// Proportions of the training with their heights and widths, in sixteenths of the base size.
-const TRAINED: [(f64, [usize; 2]); 33] = [
+pub(crate) const TRAINED: [(f64, [usize; 2]); 33] = [
     (0.25, [8, 32]),
     (0.28, [8, 29]),
     (0.32, [9, 28]),

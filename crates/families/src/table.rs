@@ -6,10 +6,11 @@ use crate::description::{Description, Family};
 use crate::error::Result;
 use crate::record::Record;
 use crate::text::TextRules;
-use crate::{duet, pixart, wan};
+use crate::{duet, pixart, pixart_sigma, wan};
 
 /// Every family there is.
-pub const FAMILIES: [&Family; 3] = [&pixart::FAMILY, &wan::FAMILY, &duet::FAMILY];
+pub const FAMILIES: [&Family; 4] =
+    [&pixart::FAMILY, &pixart_sigma::FAMILY, &wan::FAMILY, &duet::FAMILY];
 
 /// The family of a name in recipes.
 pub fn family(name: &str) -> Option<&'static Family> {

@@ -11,8 +11,13 @@ struct Golden {
     cases: Value,
 }
 
+/// PixArt-alpha's cases.
 fn golden() -> Golden {
-    let path = goldens().join("pixart_pipeline.safetensors");
+    golden_of("pixart_pipeline")
+}
+
+fn golden_of(name: &str) -> Golden {
+    let path = goldens().join(format!("{name}.safetensors"));
     let bytes = fs::read(&path).unwrap();
     let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
     let config: Value =
@@ -71,24 +76,28 @@ fn pictures(copy: &Copy, count: usize) -> Vec<f32> {
 
 #[test]
 fn every_pipeline_case_equals_diffusers() {
-    let golden = golden();
-    let names: Vec<String> = golden.cases.as_object().unwrap().keys().cloned().collect();
-    assert_eq!(names.len(), 8);
-    for name in names {
-        let (copy, arguments) = prepare(&golden, &name);
-        let want = values(&golden.tensors[&format!("{name}.latents")]);
-        let off = distance(&run(&copy, &arguments, &[]), &want);
-        assert!(off < 1e-4, "{name}: latents are off by {off:.2e} of their std");
+    for (file, count) in [("pixart_pipeline", 8), ("pixart_sigma_pipeline", 2)] {
+        let golden = golden_of(file);
+        let names: Vec<String> = golden.cases.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(names.len(), count, "{file}");
+        names.iter().for_each(|name| equals_diffusers(&golden, name));
+    }
+}
 
-        let count = golden.cases[&name]["prompts"].as_array().unwrap().len();
-        let want = values(&golden.tensors[&format!("{name}.pixels")]);
-        for (ours, want) in pictures(&copy, count).iter().zip(&want) {
-            // A picture has 256 levels: half of one, and the 1e-3 that is promised.
-            assert!(
-                (ours - want).abs() < 0.5 / 255.0 + 1e-3,
-                "{name}: a pixel is {ours}, not {want}"
-            );
-        }
+fn equals_diffusers(golden: &Golden, name: &str) {
+    let (copy, arguments) = prepare(golden, name);
+    let want = values(&golden.tensors[&format!("{name}.latents")]);
+    let off = distance(&run(&copy, &arguments, &[]), &want);
+    assert!(off < 1e-4, "{name}: latents are off by {off:.2e} of their std");
+
+    let count = golden.cases[name]["prompts"].as_array().unwrap().len();
+    let want = values(&golden.tensors[&format!("{name}.pixels")]);
+    for (ours, want) in pictures(&copy, count).iter().zip(&want) {
+        // A picture has 256 levels: half of one, and the 1e-3 that is promised.
+        assert!(
+            (ours - want).abs() < 0.5 / 255.0 + 1e-3,
+            "{name}: a pixel is {ours}, not {want}"
+        );
     }
 }
 
