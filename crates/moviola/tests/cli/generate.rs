@@ -94,10 +94,7 @@ fn equals_diffusers(golden: &Golden, name: &str) {
     let want = values(&golden.tensors[&format!("{name}.pixels")]);
     for (ours, want) in pictures(&copy, count).iter().zip(&want) {
         // A picture has 256 levels: half of one, and the 1e-3 that is promised.
-        assert!(
-            (ours - want).abs() < 0.5 / 255.0 + 1e-3,
-            "{name}: a pixel is {ours}, not {want}"
-        );
+        assert!((ours - want).abs() < 0.5 / 255.0 + 1e-3, "{name}: a pixel is {ours}, not {want}");
     }
 }
 
