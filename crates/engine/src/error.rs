@@ -96,6 +96,7 @@ pub enum Error {
 pub enum Field {
     Prompt,
     Count,
+    FirstSample,
     Steps,
     Solver,
     Guidance,
@@ -130,6 +131,7 @@ impl Field {
         match self {
             Field::Prompt => "prompt",
             Field::Count => "count",
+            Field::FirstSample => "first_sample",
             Field::Steps => "steps",
             Field::Solver => "solver",
             Field::Guidance => "guidance",

@@ -44,7 +44,7 @@ impl GivenMedia {
         (size, sound): ([usize; 3], Option<usize>),
     ) -> Result<GivenMedia> {
         takes(given, model)?;
-        together(given, model)?;
+        together(given, model, sound.is_some())?;
         let [frames, height, width] = size;
         let geometry = &model.geometry;
         let still = |media, field| Pictures::still(media, field).map(Some);
@@ -84,7 +84,43 @@ impl GivenMedia {
             },
         };
         read.image_tokens(model)?;
+        read.apart(model, frames)?;
         Ok(read)
+    }
+
+    /// Refuses pictures that would stand for the same latent frame, and a clip that is given whole by
+    /// its pictures.
+    fn apart(&self, model: &Description, frames: usize) -> Result<()> {
+        if model.conditions.entry(Condition::Image) == Some(Entry::Channels) {
+            return Ok(());
+        }
+        let all = model.geometry.latent_frames(frames)?;
+        let prefix = match &self.video_prefix {
+            Some(clip) => model.geometry.latent_frames(clip.len())?,
+            None => usize::from(self.image.is_some()),
+        };
+        let mut taken: Vec<usize> = (0..prefix).collect();
+        let keyframes = self.keyframes.iter().map(|(at, _)| (*at, Field::Keyframe));
+        let last = self.last_image.iter().map(|_| (all - 1, Field::LastImage));
+        for (at, field) in keyframes.chain(last) {
+            if taken.contains(&at) {
+                let first = if at == 0 { 0 } else { model.geometry.frames(at) };
+                let end = model.geometry.frames(at + 1) - 1;
+                let reason = format!(
+                    "frames {first} to {end} become one latent frame, for which something is given \
+                     already; give one picture for all of them"
+                );
+                return Err(Error::request(field, reason));
+            }
+            taken.push(at);
+        }
+        match taken.len() == all && self.mask.is_none() && model.sound.is_none() {
+            true => Err(Error::request(
+                Field::Frames,
+                "pictures are given for the whole clip, and nothing is left to make; give fewer",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Checks that the pictures give as many image tokens as the transformer looks at.
@@ -133,7 +169,7 @@ fn takes(given: &Given, model: &Description) -> Result<()> {
 }
 
 /// Refuses conditions that contradict each other.
-fn together(given: &Given, model: &Description) -> Result<()> {
+fn together(given: &Given, model: &Description, sounds: bool) -> Result<()> {
     let channels = model.conditions.entry(Condition::Image) == Some(Entry::Channels);
     if channels && given.last_image.is_some() && given.image.is_none() {
         return Err(Error::request(Field::LastImage, "it needs a first picture as well"));
@@ -154,10 +190,7 @@ fn together(given: &Given, model: &Description) -> Result<()> {
         let reason = "nothing is given that it could leave; give the clip too";
         return Err(Error::request(Field::Mask, reason));
     }
-    if given.video.is_some()
-        && given.mask.is_none()
-        && (model.sound.is_none() || given.audio.is_some())
-    {
+    if given.video.is_some() && given.mask.is_none() && (!sounds || given.audio.is_some()) {
         let reason = "the whole clip is given and nothing is left to make; give a mask";
         return Err(Error::request(Field::Video, reason));
     }

@@ -157,6 +157,10 @@ fn sizes(model: &Description, request: &Request) -> Result<([usize; 3], [usize; 
 }
 
 fn frame_rate(model: &Description, request: &Request) -> Result<f64> {
+    if request.frame_rate.is_some() && model.geometry.grouping == Grouping::Picture {
+        let reason = "this model makes pictures, which do not move; leave it out";
+        return Err(Error::request(Field::FrameRate, reason));
+    }
     let rate = request.frame_rate.unwrap_or(model.defaults.frame_rate);
     match rate.is_finite() && rate > 0.0 {
         true => Ok(rate),

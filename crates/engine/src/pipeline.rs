@@ -276,7 +276,8 @@ fn transformers(
 
 /// The description with what LoRAs and a single file say of themselves.
 fn with_records(mut description: Description, setup: &Setup) -> Result<Description> {
-    let loras = setup.loras.iter().map(|lora| folder::lora::file(&lora.path));
+    let loras =
+        setup.loras.iter().chain(&setup.second_loras).map(|lora| folder::lora::file(&lora.path));
     let files = setup.transformer.iter().map(|file| Ok(file.clone()));
     for file in files.chain(loras) {
         let record = Record::of_metadata(&folder::metadata(&file?)?)?;

@@ -148,6 +148,10 @@ impl Request {
             let reason = format!("there are conditions for {given} prompts, but {prompts} prompts");
             return Err(Error::request(Field::Prompt, reason));
         }
+        if self.first_sample.checked_add(MOST_SAMPLES as u64).is_none() {
+            let reason = format!("it is {}; choose a smaller number", self.first_sample);
+            return Err(Error::request(Field::FirstSample, reason));
+        }
         let samples = prompts.checked_mul(count).filter(|samples| *samples <= MOST_SAMPLES);
         samples.ok_or_else(|| {
             Error::request(

@@ -32,6 +32,16 @@ pub(crate) struct Conditioning {
 }
 
 impl Conditioning {
+    /// Whether two samples can share a forward pass: they are given the same kinds of things.
+    pub(crate) fn is_like(&self, other: &Conditioning) -> bool {
+        let kind = |own: &Conditioning| {
+            let sizes: Vec<[usize; 3]> =
+                own.references.iter().map(|reference| reference.tokens.dims()).collect();
+            (own.part, sizes, own.beside.is_some(), own.image.is_some(), own.sound.is_some())
+        };
+        kind(self) == kind(other)
+    }
+
     /// Encodes what is given.
     ///
     /// # Errors

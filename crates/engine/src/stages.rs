@@ -105,11 +105,16 @@ impl Pipeline {
         let tokens: usize = (0..3).map(|axis| job.latents[axis] / patch[axis]).product();
         let together = (TOKENS_TOGETHER / tokens).max(1);
         let (mut latents, mut unpasted, mut sound) = (Vec::new(), Vec::new(), Vec::new());
-        for first in (0..job.samples).step_by(together) {
-            let samples = first..(first + together).min(job.samples);
-            let prompt = |sample: usize| sample / request.count;
-            let conditioning =
-                |sample: usize| conditionings.get(prompt(sample)).unwrap_or(&conditionings[0]);
+        let prompt = |sample: usize| sample / request.count;
+        let conditioning =
+            |sample: usize| conditionings.get(prompt(sample)).unwrap_or(&conditionings[0]);
+        let mut next = 0;
+        while next < job.samples {
+            let first = next;
+            let alike = |sample: &usize| conditioning(first).is_like(conditioning(*sample));
+            let end = (first + together).min(job.samples);
+            next = first + (first..end).take_while(alike).count();
+            let samples = first..next;
             let own: Vec<_> = samples
                 .clone()
                 .map(|sample| (conditioning(sample), &captions.prompts[prompt(sample)]))

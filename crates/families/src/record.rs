@@ -53,8 +53,13 @@ impl Record {
         })
     }
 
-    /// Adds itself to the index of a folder.
+    /// Puts itself into the index of a folder, in the place of what was recorded there.
     pub fn write_index(&self, index: &mut Value) {
+        if let Some(index) = index.as_object_mut() {
+            for key in ["solver", "timesteps", "conditions", "reference_scale"] {
+                index.remove(key);
+            }
+        }
         if let Some(timesteps) = &self.timesteps {
             index["solver"] = json!("renoise");
             index["timesteps"] = json!(timesteps);
@@ -86,10 +91,26 @@ impl Record {
     }
 }
 
+impl Record {
+    /// The record of a model that was trained on from one with this record: what it was shown before it
+    /// may still be shown, but it is sampled as it was trained last.
+    pub fn trained_on(self, later: Record) -> Record {
+        let mut conditions = [self.conditions, later.conditions].concat();
+        conditions.sort();
+        conditions.dedup();
+        let reference_scale = later.reference_scale.or(self.reference_scale);
+        Record { timesteps: later.timesteps, conditions, reference_scale }
+    }
+}
+
 impl Description {
     /// The same model as a record says that it is used.
     pub fn with_record(mut self, record: Record) -> Description {
-        self.conditions = self.conditions.taking(&record.conditions, Entry::CleanTokens);
+        // A network that is shown pictures as channels has no room for clean tokens.
+        let channels = |condition| self.conditions.entry(condition) == Some(Entry::Channels);
+        if !Condition::ALL.into_iter().any(channels) {
+            self.conditions = self.conditions.taking(&record.conditions, Entry::CleanTokens);
+        }
         if let Some(scale) = record.reference_scale {
             self.conditions.reference_scale = scale.max(1);
         }
@@ -111,6 +132,24 @@ fn parsed<T: DeserializeOwned>(
 mod tests {
     use super::Record;
     use crate::conditions::Condition;
+
+    /// A distilled model that is finetuned is no longer one of few steps, and forgets no condition.
+    #[test]
+    fn what_is_trained_on_is_recorded_anew() {
+        let base = Record {
+            timesteps: Some(vec![1000.0]),
+            conditions: vec![Condition::Image],
+            reference_scale: None,
+        };
+        let later = Record { conditions: vec![Condition::Mask], ..Record::default() };
+        let both = base.clone().trained_on(later);
+        assert_eq!(both.conditions, [Condition::Image, Condition::Mask]);
+        assert_eq!(both.timesteps, None);
+        let mut index = serde_json::json!({ "_class_name": "X" });
+        base.write_index(&mut index);
+        both.write_index(&mut index);
+        assert!(index.get("timesteps").is_none() && index.get("solver").is_none(), "{index}");
+    }
 
     #[test]
     fn a_record_comes_back_from_metadata() {

@@ -81,7 +81,13 @@ pub fn foreign_lora(key: &str) -> Option<&'static str> {
     ];
     let has = |signs: &[&str]| signs.iter().any(|sign| key.contains(sign));
     let other = OTHERS.iter().find(|(signs, _)| has(signs)).map(|(_, title)| *title);
-    let ours = || FAMILIES.into_iter().find(|family| has(family.lora_signs));
+    // Of two families whose signs are there, the longer sign says more.
+    let sign = |family: &Family| {
+        let signs = family.lora_signs.iter().filter(|sign| key.contains(**sign));
+        signs.map(|sign| sign.len()).max()
+    };
+    let ours =
+        || FAMILIES.into_iter().filter(|family| sign(family).is_some()).max_by_key(|own| sign(own));
     other.or_else(|| ours().map(|family| family.title))
 }
 
@@ -108,6 +114,7 @@ mod tests {
             ("transformer.transformer_blocks.0.attn1.to_q.lora_A.weight", "PixArt"),
             ("diffusion_model.blocks.0.self_attn.q.lora_A.weight", "Wan"),
             ("lora_unet_blocks_0_cross_attn_k.alpha", "Wan"),
+            ("transformer.blocks.0.video.own.to_q.lora_A.weight", "Duet"),
         ];
         for (key, wanted) in cases {
             assert!(foreign_lora(key).is_some_and(|title| title.contains(wanted)), "{key}");

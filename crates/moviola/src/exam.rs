@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::failure::Outcome;
-use crate::{output, signals, threads};
+use crate::{output, questions, signals, threads};
 
 /// Score a model of the shapes world: all scenes twice, from fixed seeds.
 #[derive(clap::Args, Clone, Debug)]
@@ -37,6 +37,9 @@ pub(crate) struct Arguments {
     /// Write everything as JSON
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Leave a folder for each question: what it gives, the answer, and the command that makes it
+    #[arg(long, value_name = "DIR", conflicts_with = "without_model")]
+    questions: Option<PathBuf>,
     /// Threads [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -88,6 +91,11 @@ fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
         }
     };
     bars.finish();
+    if let Some(folder) = &arguments.questions {
+        let sampling = arguments.sampling.for_exams();
+        let request = Exam::new(task, shapes.rendered()?, &shapes.scenes()?).request(&sampling)?;
+        questions::write(folder, &arguments.model, &request, &answers)?;
+    }
     let score = Score::new(&answers, &[]);
     if let Some(path) = &arguments.output {
         let mut value = score.value(&answers);
@@ -111,12 +119,17 @@ pub(crate) fn sit(
     let scenes: Vec<Scene> = ShapesConfig { withheld: Vec::new(), ..shapes.clone() }.scenes()?;
     World::new(shapes.world, shapes.seed).map_err(recipe::Error::from)?;
     let exam = Exam::new(task, shapes.rendered()?, &scenes);
-    let sampling = recipe::Sampling {
-        steps: sampling.steps,
-        solving: sampling.timesteps.clone().map_or(Solving::Recorded, Solving::Renoise),
-        guidance: sampling.guidance,
-    };
-    Ok(exam.sit(model, &sampling, progress)?)
+    Ok(exam.sit(model, &sampling.for_exams(), progress)?)
+}
+
+impl Sampling {
+    fn for_exams(&self) -> recipe::Sampling {
+        recipe::Sampling {
+            steps: self.steps,
+            solving: self.timesteps.clone().map_or(Solving::Recorded, Solving::Renoise),
+            guidance: self.guidance,
+        }
+    }
 }
 
 /// The marks in a few lines; the last one is the score.

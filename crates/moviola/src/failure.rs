@@ -73,6 +73,10 @@ impl From<data::media::Error> for Failure {
 impl From<recipe::Error> for Failure {
     fn from(error: recipe::Error) -> Failure {
         match error {
+            // A recipe has keys, not flags.
+            recipe::Error::Engine(engine::Error::Request { .. }) => {
+                Failure::Refused(error.to_string())
+            }
             recipe::Error::Engine(error) => error.into(),
             _ => Failure::Refused(error.to_string()),
         }

@@ -177,10 +177,13 @@ fn make(arguments: &Arguments, clock: &Clock) -> Outcome {
         Setup { precision, residency, transformer, loras, second_loras, ..Setup::new(&device) };
     let mut pipeline = Pipeline::open(&model, &setup)?;
     let own = pipeline.description().defaults.frame_rate;
-    let rate = FrameRate::from_number(arguments.fps.unwrap_or(own))?;
+    let rate = FrameRate::from_number(arguments.fps.unwrap_or(own))
+        .map_err(|err| Failure::Refused(format!("--fps: {err}")))?;
     let record = |sample, size| arguments.record(&request, sample, size, clock);
     let latents = arguments.save_latents.as_deref();
-    let mut output = Output::new(&arguments.output, latents, rate, &record);
+    let sounds = pipeline.description().sound.is_some() && !arguments.without_audio;
+    let inputs = arguments.inputs();
+    let mut output = Output::new(&arguments.output, rate, &record).beside(latents, sounds, &inputs);
     let mut bars = Bars::new(clock, signals::watch()?);
     let answer = pipeline.run(&request, &mut bars, &mut output)?;
     bars.finish();
@@ -192,6 +195,14 @@ fn make(arguments: &Arguments, clock: &Clock) -> Outcome {
 }
 
 impl Arguments {
+    /// Files that are read, which nothing may overwrite.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let loras = self.lora.iter().chain(&self.second_lora).map(|lora| lora.path.clone());
+        let files = [&self.prompts, &self.transformer, &self.noise, &self.prompt_embeds];
+        let files = files.into_iter().flatten().cloned();
+        files.chain(loras).chain(self.given.files()).collect()
+    }
+
     fn request(&self) -> Outcome<Request> {
         let mut prompts = self.prompt.clone();
         if let Some(path) = &self.prompts {
@@ -270,6 +281,7 @@ impl Arguments {
             "height": height,
             "width": width,
             "fps": self.fps,
+            "without_audio": self.without_audio,
             "given": self.given.record(),
             "seed": request.seed,
             "sample": request.first_sample + index as u64,

@@ -5,34 +5,36 @@ use std::path::PathBuf;
 use engine::{Audio, Given, Media};
 use serde_json::{Value, json};
 
+/// Where `--help` lists these.
+const GIVEN: &str = "Given beside the prompt";
+
 /// What is given beside a prompt; each model says which of these it takes.
 #[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "Given beside the prompt")]
 pub(crate) struct GivenArguments {
     /// The picture a clip begins with
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = GIVEN, value_name = "FILE")]
     image: Option<PathBuf>,
     /// The picture a clip ends with
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = GIVEN, value_name = "FILE")]
     last_image: Option<PathBuf>,
     /// A picture for a frame, counted from 0; repeat it for several
-    #[arg(long, value_name = "FRAME:FILE", value_parser = keyframe)]
+    #[arg(long, help_heading = GIVEN, value_name = "FRAME:FILE", value_parser = keyframe)]
     keyframe: Vec<(usize, PathBuf)>,
     /// The first frames of a clip: a video, or a folder of pictures
-    #[arg(long, value_name = "FILE|FOLDER")]
+    #[arg(long, help_heading = GIVEN, value_name = "FILE|FOLDER")]
     video_prefix: Option<PathBuf>,
     /// The whole clip: its sound is made, or what --mask leaves free
-    #[arg(long, value_name = "FILE|FOLDER")]
+    #[arg(long, help_heading = GIVEN, value_name = "FILE|FOLDER")]
     video: Option<PathBuf>,
     /// What is made anew of what is given: white is, black stays
-    #[arg(long, value_name = "FILE|FOLDER")]
+    #[arg(long, help_heading = GIVEN, value_name = "FILE|FOLDER")]
     mask: Option<PathBuf>,
     /// A clip to look at, and how many times smaller it is shown [default: as in training]; repeat it
     /// for several
-    #[arg(long, value_name = "FILE[:SCALE]", value_parser = reference)]
+    #[arg(long, help_heading = GIVEN, value_name = "FILE[:SCALE]", value_parser = reference)]
     reference: Vec<(PathBuf, Option<usize>)>,
     /// The sound: a WAV file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = GIVEN, value_name = "FILE")]
     audio: Option<PathBuf>,
 }
 
@@ -70,6 +72,14 @@ impl GivenArguments {
             references: self.reference.iter().map(|(path, scale)| (media(path), *scale)).collect(),
             audio: self.audio.clone().map(Audio::File),
         }
+    }
+
+    /// All files.
+    pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> {
+        let single = [&self.image, &self.last_image, &self.video_prefix, &self.video, &self.mask];
+        let single = single.into_iter().chain([&self.audio]).flatten().cloned();
+        let keyframes = self.keyframe.iter().map(|(_, path)| path.clone());
+        single.chain(keyframes).chain(self.reference.iter().map(|(path, _)| path.clone()))
     }
 
     /// The same for a record, without what was not given.

@@ -13,6 +13,7 @@ mod given;
 mod hub;
 mod output;
 mod preprocess;
+mod questions;
 mod quickstart;
 mod report;
 mod session;

@@ -14,11 +14,15 @@ pub(crate) struct Output<'a> {
     path: PathBuf,
     /// Where the latents go, which no clip may overwrite.
     latents: Option<&'a Path>,
+    /// Whether a sound is written beside each clip.
+    sounds: bool,
+    /// What is read, which nothing may overwrite.
+    inputs: &'a [PathBuf],
     rate: FrameRate,
     /// Everything needed to make sample `index` of size `[frames, height, width]` again.
     record: &'a dyn Fn(usize, [usize; 3]) -> Value,
     samples: usize,
-    sounds: BTreeMap<usize, Waveform>,
+    waveforms: BTreeMap<usize, Waveform>,
     current: Option<Current>,
 }
 
@@ -33,19 +37,31 @@ impl<'a> Output<'a> {
     /// Clips at `path`, which play at `rate`.
     pub(crate) fn new(
         path: &Path,
-        latents: Option<&'a Path>,
         rate: FrameRate,
         record: &'a dyn Fn(usize, [usize; 3]) -> Value,
     ) -> Output<'a> {
+        let (path, sounds) = (path.to_owned(), BTreeMap::new());
         Output {
-            path: path.to_owned(),
-            latents,
+            path,
+            latents: None,
+            sounds: false,
+            inputs: &[],
             rate,
             record,
             samples: 1,
-            sounds: BTreeMap::new(),
+            waveforms: sounds,
             current: None,
         }
+    }
+
+    /// The same beside latents, sounds and inputs, none of which may be overwritten.
+    pub(crate) fn beside(
+        self,
+        latents: Option<&'a Path>,
+        sounds: bool,
+        inputs: &'a [PathBuf],
+    ) -> Output<'a> {
+        Output { latents, sounds, inputs, ..self }
     }
 
     /// The path of a sample: the path as given, or numbered where there are several.
@@ -62,21 +78,33 @@ impl<'a> Output<'a> {
         self.path.with_file_name(name)
     }
 
-    /// Checks that nothing stands where a clip, its record or the latents go.
+    /// Checks that nothing stands where a clip, its record, its sound or the latents go, and that none
+    /// of them is an input.
     fn check(&self) -> Result<()> {
         for sample in 0..self.samples {
             let path = self.sample_path(sample);
-            let record = path.with_extension("json");
             if Format::of(&path)? != Format::Folder {
                 no_folder(&path)?;
             }
-            no_folder(&record)?;
-            let clash =
-                |latents: &&Path| [&path, &record].iter().any(|file| same_place(file, latents));
-            if let Some(latents) = self.latents.filter(clash) {
+            let mut beside = vec![path.with_extension("json")];
+            beside.extend(self.sounds.then(|| path.with_extension("wav")));
+            beside.iter().try_for_each(|file| no_folder(file))?;
+            beside.push(path);
+            let clash = |other: &Path| beside.iter().any(|file| same_place(file, other));
+            if let Some(latents) = self.latents.filter(|latents| clash(latents)) {
                 return Err(Error::Unknown(format!(
                     "--save-latents {} would be overwritten by a sample; give another name",
                     latents.display()
+                )));
+            }
+            let lost = |input: &&PathBuf| {
+                clash(input) || self.latents.is_some_and(|latents| same_place(latents, input))
+            };
+            if let Some(input) = self.inputs.iter().find(lost) {
+                return Err(Error::Unknown(format!(
+                    "{} is an input of this run, and its output would overwrite it; give --output \
+                     another name",
+                    input.display()
                 )));
             }
         }
@@ -98,7 +126,7 @@ impl<'a> Output<'a> {
         let (height, width) = current.size;
         let record = (self.record)(current.sample, [current.writer.frames(), height, width]);
         current.writer.finish()?;
-        if let Some(sound) = self.sounds.remove(&current.sample) {
+        if let Some(sound) = self.waveforms.remove(&current.sample) {
             let path = current.path.with_extension("wav");
             sound.write(&path)?;
             crate::say(format_args!("{}\n", path.display()))?;
@@ -118,7 +146,7 @@ impl Frames for Output<'_> {
     }
 
     fn sound(&mut self, sample: usize, sound: Waveform) -> Result<()> {
-        self.sounds.insert(sample, sound);
+        self.waveforms.insert(sample, sound);
         Ok(())
     }
 

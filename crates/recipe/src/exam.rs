@@ -85,6 +85,8 @@ pub struct Answer {
     pub scene: Scene,
     /// The clip that was made.
     pub clip: Clip,
+    /// The sound that was made with it.
+    pub sound: Option<Waveform>,
     /// Which of shape, colour, direction are right.
     pub right: [bool; 3],
     /// Whether the tone is right, if there is one.
@@ -285,7 +287,7 @@ impl Exam {
                 })
             };
             let tone = tone.as_ref().filter(|_| self.task.sounds()).map(heard);
-            Answer { scene, clip, right, tone, kept }
+            Answer { scene, clip, sound: made.sounds.get(at).cloned(), right, tone, kept }
         };
         Ok(made.clips.into_iter().enumerate().map(answer).collect())
     }

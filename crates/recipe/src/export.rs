@@ -164,11 +164,12 @@ impl Student {
         let scale = self.facts.get("reference_spatial_scale_factor");
         let scale = scale.and_then(|scale| scale.parse().ok()).unwrap_or(1);
         let refers = conditions.contains(&Condition::Reference);
-        Record {
+        let own = Record {
             timesteps: self.recipe.method.student_timesteps(&self.model.description.process),
             conditions,
             reference_scale: refers.then_some(scale),
-        }
+        };
+        self.model.record.clone().trained_on(own)
     }
 
     /// Writes the LoRA alone, with its alpha.

@@ -8,7 +8,7 @@ use data::preprocess::Encode;
 use data::store::Fingerprint;
 use diffusion::Draw;
 use engine::{EncoderSetup, FolderEncoder};
-use families::{Description, NewModel, Text, TextRules};
+use families::{Description, NewModel, Record, Text, TextRules};
 use folder::ModelFolder;
 use nn::{Context, Network, Precision, Store};
 use serde_json::Value;
@@ -26,6 +26,8 @@ pub struct Model {
     pub text: TextForm,
     /// Which encoders its data must have been made with, if it has any.
     pub encoders: Option<Fingerprint>,
+    /// What the folder that it comes from records.
+    pub record: Record,
     /// Where it comes from.
     pub origin: Origin,
 }
@@ -71,7 +73,8 @@ impl Model {
         let draw = Draw::new(seed).stream("initial-parameters");
         let store = train::initial(&*description.transformers[0].network, zero, draw, device)?;
         let (text, encoders) = (TextForm::Whole, None);
-        Ok(Model { description, store, text, encoders, origin: Origin::New(files) })
+        let (record, origin) = (Record::default(), Origin::New(files));
+        Ok(Model { description, store, text, encoders, record, origin })
     }
 
     /// The transformer of a diffusers folder, its parameters as they are stored.
@@ -95,7 +98,8 @@ impl Model {
                 (TextForm::Rules(encoder.text_rules()), Some(encoder.fingerprint()))
             }
         };
-        Ok(Model { description, store, text, encoders, origin: Origin::Folder(path.to_owned()) })
+        let (record, origin) = (Record::of_folder(&folder)?, Origin::Folder(path.to_owned()));
+        Ok(Model { description, store, text, encoders, record, origin })
     }
 
     /// The network.

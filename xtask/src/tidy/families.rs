@@ -53,18 +53,29 @@ fn check_file(source: &Source, names: &[&str]) -> Vec<Violation> {
     violations
 }
 
-/// The family that one of the words of `text` is, in `snake_case` or `CamelCase`.
+/// The family that words of `text` spell, in `snake_case` or `CamelCase`: `PixArt21` spells `pixart`.
 fn named<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
     let mut words = vec![String::new()];
+    let mut earlier = ' ';
     for letter in text.chars() {
-        if !letter.is_alphanumeric() || letter.is_uppercase() {
+        let is_digit = letter.is_ascii_digit();
+        if !letter.is_alphanumeric()
+            || letter.is_uppercase()
+            || is_digit != earlier.is_ascii_digit()
+        {
             words.push(String::new());
         }
         if let Some(word) = words.last_mut().filter(|_| letter.is_alphanumeric()) {
             word.extend(letter.to_lowercase());
         }
+        earlier = letter;
     }
-    names.iter().copied().find(|name| words.iter().any(|word| word == name))
+    words.retain(|word| !word.is_empty());
+    let spelt = |name: &str| {
+        let name = name.replace('_', "");
+        (0..words.len()).any(|from| (from..words.len()).any(|to| words[from..=to].concat() == name))
+    };
+    names.iter().copied().find(|name| spelt(name))
 }
 
 /// Every string literal with its line.
@@ -99,6 +110,21 @@ mod tests {
         assert_eq!(found("fn open_duet() {}"), [2]);
         assert_eq!(found("fn f() -> bool {\n    class() == \"DuetPipeline\"\n}"), [3]);
         assert_eq!(found("const NAME: &str = \"duet\";"), [2]);
+    }
+
+    #[test]
+    fn every_way_to_spell_a_name_is_found() {
+        let names = ["pixart", "pixart_sigma", "wan", "duet"];
+        for text in ["PixArtPipeline", "Pixart", "pixart_folder", "PIXART", "open_pixart"] {
+            assert_eq!(named(text, &names), Some("pixart"), "{text}");
+        }
+        for text in ["Wan21", "wan", "AutoencoderKLWan", "of_wan"] {
+            assert_eq!(named(text, &names), Some("wan"), "{text}");
+        }
+        assert_eq!(named("PixArtSigmaPipeline", &names[1..]), Some("pixart_sigma"));
+        for text in ["swan", "wander", "duets", "pixels", "art"] {
+            assert_eq!(named(text, &names), None, "{text}");
+        }
     }
 
     #[test]

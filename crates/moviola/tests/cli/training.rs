@@ -20,9 +20,14 @@ const SMALL: [&str; 5] = [
     "checkpoint={every: 2, keep_last: 2}",
 ];
 
-fn recipe(name: &str) -> String {
+pub(crate) fn recipe(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes").join(name);
     path.to_str().unwrap().to_owned()
+}
+
+/// What a command said.
+pub(crate) fn words(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn arguments(run: &Path, steps: usize, more: &[&str]) -> Vec<String> {

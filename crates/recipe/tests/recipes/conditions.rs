@@ -212,6 +212,14 @@ fn what_contradicts_itself_is_refused() {
         ),
         (Given { image: clip(2), ..Given::default() }, "image: it has 2 frames"),
         (
+            Given { image: one(), keyframes: vec![(1, one().unwrap())], ..Given::default() },
+            "keyframe: frames 0 to 1 become one latent frame",
+        ),
+        (
+            Given { last_image: one(), keyframes: vec![(6, one().unwrap())], ..Given::default() },
+            "last_image: frames 6 to 7 become one latent frame",
+        ),
+        (
             Given { keyframes: vec![(8, media(&frames("one", 1)))], ..Given::default() },
             "keyframe: there is no frame 8",
         ),

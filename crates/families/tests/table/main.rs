@@ -1,0 +1,73 @@
+//! Laws of the table: what a family says of its layers is true of its networks.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use burn::tensor::{Device, Tensor};
+use families::{Condition, Description, Entry, FAMILIES, Record, describe};
+use folder::ModelFolder;
+use nn::Store;
+use serde_json::json;
+
+fn goldens() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens"))
+}
+
+/// Every golden folder, and a new model of each family that can begin anew.
+fn all() -> Vec<Description> {
+    let folders = std::fs::read_dir(goldens()).unwrap().map(|entry| entry.unwrap().path());
+    let folders = folders.filter(|path| path.join("model_index.json").is_file());
+    let golden = folders.map(|path| describe(&ModelFolder::open(&path).unwrap()).unwrap());
+    let new = FAMILIES.into_iter().filter_map(|family| {
+        let sizes = json!({ "video_channels": 384, "audio_channels": 250, "text_width": 64 });
+        Some((family.scratch.as_ref()?.make)(family, &sizes).unwrap().description)
+    });
+    golden.chain(new).collect()
+}
+
+/// The layers of a model that have a matrix.
+fn layers(model: &Description) -> BTreeSet<String> {
+    let fill = |_: &str, shape: &[usize]| {
+        Tensor::<1>::zeros([shape.iter().product::<usize>()], &Device::flex())
+    };
+    let network = &model.transformers[0].network;
+    let store = Store::declared(|weights| network.declare(weights), fill).unwrap();
+    let names = store.iter().filter_map(|(name, _)| name.strip_suffix(".weight"));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_family_has_a_model_here_and_splits_layers_that_it_has() {
+    let models = all();
+    for family in FAMILIES {
+        let own = models.iter().filter(|model| model.family.name == family.name);
+        let layers: BTreeSet<String> = own.flat_map(layers).collect();
+        assert!(!layers.is_empty(), "there is no golden folder of {}", family.name);
+        let has = |end: &str| {
+            layers.iter().any(|layer| layer == end || layer.ends_with(&format!(".{end}")))
+        };
+        assert!(!family.splits.is_empty(), "{}", family.name);
+        for (end, _) in family.splits {
+            assert!(has(end), "no layer of {} ends in {end}", family.name);
+        }
+        for kept in family.kept {
+            let is_kept = |layer: &String| layer.split('.').any(|module| module == *kept);
+            assert!(layers.iter().any(is_kept), "{} has no module {kept}", family.name);
+        }
+    }
+}
+
+/// What a LoRA was trained with as clean tokens is of no use to a model that has channels for it.
+#[test]
+fn a_record_gives_conditions_to_models_that_have_room_for_them() {
+    let record =
+        Record { conditions: vec![Condition::Reference, Condition::Image], ..Record::default() };
+    let open = |name: &str| describe(&ModelFolder::open(&goldens().join(name)).unwrap()).unwrap();
+    let text = open("wan-tiny").with_record(record.clone());
+    assert_eq!(text.conditions.entry(Condition::Reference), Some(Entry::CleanTokens));
+    let channels = open("wan-tiny-i2v").with_record(record);
+    assert_eq!(channels.conditions.entry(Condition::Reference), None);
+    assert_eq!(channels.conditions.entry(Condition::Image), Some(Entry::Channels));
+}

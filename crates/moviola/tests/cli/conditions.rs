@@ -1,0 +1,100 @@
+//! What exams ask, `generate` makes: the same clip from the same files, frame by frame.
+
+use std::fs;
+use std::path::Path;
+
+use crate::folder::run;
+use crate::training::{recipe, words};
+
+/// A tiny Duet that has taken some steps, so that no layer is zero, as an exported folder.
+fn model(folder: &Path, recipe_name: &str, sound: &str) -> String {
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let new = format!(
+        "models.student.new={{family: duet, video_channels: 384, text_width: 64, heads: 2, \
+         head_width: 8, depth: 1{sound}}}"
+    );
+    let sets = [
+        new.as_str(),
+        "data.batch=2",
+        "data.source.clips=40",
+        "loop.steps=4",
+        "models.student.rate.warmup=2",
+    ];
+    let (run_path, model, recipe) = (path("run"), path("model"), recipe(recipe_name));
+    let mut train = vec!["train", &recipe, "--run", &run_path];
+    sets.iter().for_each(|set| train.extend(["--set", set]));
+    let output = run(&train);
+    assert!(output.status.success(), "{}", words(&output));
+    let output = run(&["export", &run_path, "--output", &model]);
+    assert!(output.status.success(), "{}", words(&output));
+    model
+}
+
+fn frames(folder: &Path) -> Vec<Vec<u8>> {
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| fs::read(file).unwrap()).collect()
+}
+
+/// Sits an exam and makes some of its answers again by the command that it leaves.
+fn exam_equals_generate(model: &str, folder: &Path, task: &str) {
+    let questions = folder.join(task);
+    let asked = questions.to_str().unwrap();
+    let sitting = ["exam", "--model", model, "--task", task, "--steps", "2", "--questions", asked];
+    let output = run(&sitting);
+    assert!(output.status.success(), "{}", words(&output));
+    for at in [0, 17, 95] {
+        let own = questions.join(format!("{at:03}"));
+        let command = fs::read_to_string(own.join("command.json")).unwrap();
+        let mut command: Vec<String> = serde_json::from_str(&command).unwrap();
+        let again = own.join("again");
+        command.extend(["--output".to_owned(), again.to_str().unwrap().to_owned()]);
+        let output = run(&command.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(output.status.success(), "{task} {at}: {}", words(&output));
+        assert_eq!(frames(&again), frames(&own.join("answer")), "{task} {at}");
+        let [sound, wanted] = ["again.wav", "answer.wav"].map(|name| fs::read(own.join(name)).ok());
+        assert_eq!(sound, wanted, "{task} {at}");
+        assert_eq!(sound.is_some(), task.contains("sound"), "{task} {at}");
+    }
+}
+
+#[test]
+fn what_exams_ask_generate_makes() {
+    let folder = tempfile::tempdir().unwrap();
+    let silent = folder.path().join("silent");
+    fs::create_dir(&silent).unwrap();
+    let own = model(&silent, "quickstart.yaml", "");
+    for task in ["text", "first-frame", "recolour", "inpaint"] {
+        exam_equals_generate(&own, &silent, task);
+    }
+    let heard = folder.path().join("heard");
+    fs::create_dir(&heard).unwrap();
+    let own = model(&heard, "learn/sound.yaml", ", audio_channels: 250");
+    for task in ["with-sound", "sound-of-video"] {
+        exam_equals_generate(&own, &heard, task);
+    }
+    refuses_to_overwrite(&own, &heard.join("with-sound/000"));
+}
+
+/// No output is an input: neither the clip, nor the sound beside it.
+fn refuses_to_overwrite(model: &str, folder: &Path) {
+    let sound = folder.join("answer.wav");
+    let before = fs::read(&sound).unwrap();
+    let clip = folder.join("answer.gif");
+    let words = ["--model", model, "--prompt", "a red circle moves left", "--steps", "1"];
+    let files = ["--audio", sound.to_str().unwrap(), "--output", clip.to_str().unwrap()];
+    let output = run(&[&["generate"], &words[..], &files].concat());
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("answer.wav is an input of this run"), "{message}");
+    assert_eq!(fs::read(&sound).unwrap(), before);
+    assert!(!clip.exists());
+    let output = run(&[
+        &["generate"],
+        &words[..],
+        &["--first-sample", "18446744073709551615"],
+        &["--output", clip.to_str().unwrap()],
+    ]
+    .concat());
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("--first-sample: it is 18446744073709551615"), "{message}");
+}
