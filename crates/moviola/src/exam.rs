@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use burn::tensor::Device;
 use data::world::{Options, Scene, Tone, World};
-use engine::{Pipeline, Progress, Setup, Solving};
+use engine::{Pipeline, Progress, Request, Setup, Solving};
 use recipe::{Answer, Exam, Score, ShapesConfig, Task};
 use serde_json::json;
 
@@ -83,17 +83,20 @@ fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
     let shapes =
         ShapesConfig { world, colours: arguments.colour.clone(), ..ShapesConfig::default() };
     let mut bars = Bars::new(clock, signals::watch()?);
+    let mut silenced = false;
     let answers = match arguments.without_model {
         true => Exam::new(task, shapes.rendered()?, &shapes.scenes()?).without_a_model()?,
         false => {
             let mut model = Pipeline::open(&arguments.model, &Setup::new(&Device::flex()))?;
+            silenced = model.description().sound.is_some() && !task.sounds();
             sit(&mut model, (task, &shapes), &arguments.sampling, &mut bars)?
         }
     };
     bars.finish();
     if let Some(folder) = &arguments.questions {
         let sampling = arguments.sampling.for_exams();
-        let request = Exam::new(task, shapes.rendered()?, &shapes.scenes()?).request(&sampling)?;
+        let exam = Exam::new(task, shapes.rendered()?, &shapes.scenes()?);
+        let request = Request { without_audio: silenced, ..exam.request(&sampling)? };
         questions::write(folder, &arguments.model, &request, &answers)?;
     }
     let score = Score::new(&answers, &[]);

@@ -31,7 +31,7 @@ pub(crate) fn write(folder: &Path, model: &Path, request: &Request, answers: &[A
                 words.extend([format!("--{name}"), path.display().to_string()]);
             }
         }
-        if answer.sound.is_none() {
+        if request.without_audio {
             words.push("--without-audio".to_owned());
         }
         write_frames(&own.join("answer"), &frames(answer)?)?;
