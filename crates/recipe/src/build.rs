@@ -356,7 +356,7 @@ impl MethodConfig {
     }
 
     /// How often a role is updated in so many steps: the horizon of its schedule.
-    fn horizon(&self, role: &str, steps: u64) -> u64 {
+    pub(crate) fn horizon(&self, role: &str, steps: u64) -> u64 {
         match self {
             MethodConfig::Finetune(_) | MethodConfig::DiffusionForcing(_) => steps,
             MethodConfig::Dmd2(config) => config.horizon(role, steps),

@@ -1,11 +1,21 @@
 //! What a forward pass leaves for the backward pass, and what it needs by itself.
 
+use data::store::TEXT;
 use nn::{Network, Recompute, Store};
 
 use super::F32;
 use crate::error::{Error, Result};
-use crate::model::Model;
+use crate::model::{Model, TextForm};
 use crate::schema::{Recipe, RecomputeConfig};
+
+/// The tokens of a micro-batch.
+#[derive(Clone, Copy)]
+pub(super) struct Tokens {
+    /// Of clips, references and sounds.
+    pub(super) own: u64,
+    /// Of captions, padding included.
+    pub(super) text: u64,
+}
 
 /// What one token leaves behind, in values.
 pub(super) struct Width {
@@ -35,7 +45,7 @@ impl Width {
     }
 
     /// Bytes that a backward pass over so many tokens keeps.
-    pub(super) fn backward(&self, tokens: u64, recompute: Recompute) -> u64 {
+    pub(super) fn backward(&self, tokens: Tokens, recompute: Recompute) -> u64 {
         let kept = match recompute {
             Recompute::Never => self.depth,
             Recompute::PerBlock => 1,
@@ -44,7 +54,11 @@ impl Width {
         // Of the layer at hand: the gradients of its output and of its input, and the former once more
         // with its sides swapped, for the gradient of the weight; of the stream, in and out.
         let flowing = 3 * self.widest + 2 * self.stream;
-        tokens * F32 * (kept * self.block + self.depth * self.stream + flowing)
+        let own = kept * self.block + self.depth * self.stream + flowing;
+        // A caption as it enters the blocks, its gradient in this block and in all so far, and what
+        // the layer before keeps of it; in a block its keys, the same normalised, and its values.
+        let text = (4 + 3 * kept) * self.stream;
+        F32 * (tokens.own * own + tokens.text * text)
     }
 
     /// Bytes that a pass over so many tokens needs which nothing is learnt from: a stream, what is
@@ -72,19 +86,19 @@ impl Recipe {
             )));
         }
         let width = Width::of(&**model.network(), &model.store)?;
-        let tokens = self.tokens(model)?;
+        let tokens = self.tokens(model)?.own;
         let budget = (gibibytes * f64::from(1 << 30)) as u64;
         let streams = tokens * F32 * width.depth * width.stream;
         let block = tokens * F32 * width.block;
         Ok(Recompute::within(budget.saturating_sub(streams), block, width.depth as usize))
     }
 
-    /// Tokens of the largest micro-batch, text aside.
-    pub(super) fn tokens(&self, model: &Model) -> Result<u64> {
+    /// Tokens of the largest micro-batch.
+    pub(super) fn tokens(&self, model: &Model) -> Result<Tokens> {
         let source = self.source(model)?;
         let samples = &source.samples;
         let patch: usize = model.description.geometry.patch.iter().product();
-        let mut largest = 0;
+        let (mut largest, mut text) = (0, 0);
         let mut seen = std::collections::BTreeSet::new();
         for index in 0..samples.count() {
             if seen.insert(samples.group(index)) {
@@ -94,8 +108,14 @@ impl Recipe {
                     data.shape()[1..].iter().product::<usize>().div_ceil(patch) as u64
                 });
                 largest = largest.max(tokens.sum::<u64>());
+                let words = sample.tensors.get(TEXT).map_or(0, |data| data.shape()[0]);
+                text = text.max(match &model.text {
+                    TextForm::Whole => words,
+                    TextForm::Rules(rules) => rules.max_tokens,
+                } as u64);
             }
         }
-        Ok(largest * self.data.batch as u64)
+        let batch = self.data.batch as u64;
+        Ok(Tokens { own: largest * batch, text: text * batch })
     }
 }
