@@ -11,16 +11,19 @@ use crate::schema::{Recipe, RecomputeConfig};
 /// The tokens of a micro-batch.
 #[derive(Clone, Copy)]
 pub(super) struct Tokens {
-    /// Of clips, references and sounds.
-    pub(super) own: u64,
+    /// Of clips and references.
+    pub(super) video: u64,
+    /// Of sounds.
+    pub(super) audio: u64,
     /// Of captions, padding included.
     pub(super) text: u64,
 }
 
 /// What one token leaves behind, in values.
 pub(super) struct Width {
-    /// In one block: what goes into each of its layers, and what comes out.
-    block: u64,
+    /// In one block: what goes into each of its layers, and what comes out; of tokens of the video and
+    /// of the sound, which has layers of its own.
+    block: [u64; 2],
     /// In the stream between blocks.
     stream: u64,
     /// In the widest layer of a block.
@@ -34,14 +37,26 @@ impl Width {
         let census = train::LoraConfig { rank: 1, alpha: None, dropout: 0.0, targets };
         let layers = train::Adapters::find(census, network, store)?;
         let depth = network.depth().max(1) as u64;
-        let (mut block, mut stream, mut widest) = (0, 0, 0);
-        for (_, [inputs, outputs]) in layers.layers().filter(|(name, _)| name.contains("blocks.")) {
+        let (mut block, mut stream, mut widest) = ([0, 0], 0, 0);
+        for (name, [inputs, outputs]) in
+            layers.layers().filter(|(name, _)| name.contains("blocks."))
+        {
             // Every layer keeps its input, and what follows it keeps its output.
-            block += (inputs + outputs) as u64;
+            block[usize::from(name.contains(".audio."))] += (inputs + outputs) as u64;
             stream = stream.max(inputs.min(outputs) as u64);
             widest = widest.max(inputs.max(outputs) as u64);
         }
-        Ok(Width { block: block / depth, stream, widest, depth })
+        Ok(Width { block: block.map(|all| all / depth), stream, widest, depth })
+    }
+
+    /// Bytes that one block leaves.
+    fn block(&self, tokens: Tokens) -> u64 {
+        F32 * (tokens.video * self.block[0] + tokens.audio * self.block[1])
+    }
+
+    /// Bytes of the streams before all blocks.
+    fn streams(&self, tokens: Tokens) -> u64 {
+        F32 * (tokens.video + tokens.audio) * self.depth * self.stream
     }
 
     /// Bytes that a backward pass over so many tokens keeps.
@@ -54,11 +69,11 @@ impl Width {
         // Of the layer at hand: the gradients of its output and of its input, and the former once more
         // with its sides swapped, for the gradient of the weight; of the stream, in and out.
         let flowing = 3 * self.widest + 2 * self.stream;
-        let own = kept * self.block + self.depth * self.stream + flowing;
         // A caption as it enters the blocks, its gradient in this block and in all so far, and what
         // the layer before keeps of it; in a block its keys, the same normalised, and its values.
         let text = (4 + 3 * kept) * self.stream;
-        F32 * (tokens.own * own + tokens.text * text)
+        let passing = F32 * ((tokens.video + tokens.audio) * flowing + tokens.text * text);
+        kept * self.block(tokens) + self.streams(tokens) + passing
     }
 
     /// Bytes that a pass over so many tokens needs which nothing is learnt from: a stream, what is
@@ -86,10 +101,9 @@ impl Recipe {
             )));
         }
         let width = Width::of(&**model.network(), &model.store)?;
-        let tokens = self.tokens(model)?.own;
+        let tokens = self.tokens(model)?;
         let budget = (gibibytes * f64::from(1 << 30)) as u64;
-        let streams = tokens * F32 * width.depth * width.stream;
-        let block = tokens * F32 * width.block;
+        let (streams, block) = (width.streams(tokens), width.block(tokens));
         Ok(Recompute::within(budget.saturating_sub(streams), block, width.depth as usize))
     }
 
@@ -98,24 +112,31 @@ impl Recipe {
         let source = self.source(model)?;
         let samples = &source.samples;
         let patch: usize = model.description.geometry.patch.iter().product();
-        let (mut largest, mut text) = (0, 0);
+        let mut largest = Tokens { video: 0, audio: 0, text: 0 };
         let mut seen = std::collections::BTreeSet::new();
         for index in 0..samples.count() {
-            if seen.insert(samples.group(index)) {
-                let sample = samples.read(index)?;
-                let latents = sample.tensors.iter().filter(|(key, _)| key.contains("latents"));
-                let tokens = latents.map(|(_, data)| {
-                    data.shape()[1..].iter().product::<usize>().div_ceil(patch) as u64
-                });
-                largest = largest.max(tokens.sum::<u64>());
-                let words = sample.tensors.get(TEXT).map_or(0, |data| data.shape()[0]);
-                text = text.max(match &model.text {
-                    TextForm::Whole => words,
-                    TextForm::Rules(rules) => rules.max_tokens,
-                } as u64);
+            if !seen.insert(samples.group(index)) {
+                continue;
+            }
+            let (mut video, mut audio) = (0, 0);
+            let sample = samples.read(index)?;
+            for (key, data) in sample.tensors.iter().filter(|(key, _)| key.contains("latents")) {
+                let values = data.shape()[1..].iter().product::<usize>();
+                match key.contains("audio") {
+                    true => audio += values as u64,
+                    false => video += values.div_ceil(patch) as u64,
+                }
+            }
+            let text = match &model.text {
+                TextForm::Whole => sample.tensors.get(TEXT).map_or(0, |data| data.shape()[0]),
+                TextForm::Rules(rules) => rules.max_tokens,
+            };
+            if video + audio >= largest.video + largest.audio {
+                largest = Tokens { video, audio, text: text as u64 };
             }
         }
-        let batch = self.data.batch as u64;
-        Ok(Tokens { own: largest * batch, text: text * batch })
+        let [video, audio, text] = [largest.video, largest.audio, largest.text]
+            .map(|tokens| tokens * self.data.batch as u64);
+        Ok(Tokens { video, audio, text })
     }
 }
