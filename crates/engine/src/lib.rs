@@ -31,4 +31,5 @@ pub use pipeline::{Answer, Frames, Latents, Pipeline, Residency, Setup};
 pub use progress::{Progress, Silent};
 pub use request::{Audio, Decoding, Given, Media, Request, Sizing, Solving};
 pub use source_image::{ClipPreprocessor, Filter, SourceImage};
-pub use text::{PromptEmbedding, PromptSetup, encode_negative_prompt};
+pub use stages::samples_together;
+pub use text::{PromptEmbedding, PromptSetup, encode_negative_prompt, encoder_bytes};

@@ -219,6 +219,12 @@ impl Pipeline {
         Ok(self.transformers[0].replace(store, |weights| network.declare(weights))?)
     }
 
+    /// Lets go of the transformer's parameters, or of its first expert's, even if they are nowhere
+    /// else: [`Pipeline::replace_transformer`] must come before the next run.
+    pub fn forget_transformer(&mut self) {
+        self.transformers[0] = Component::of(Store::new("a transformer that was let go of"));
+    }
+
     pub(crate) fn device(&self) -> &Device {
         &self.setup.device
     }

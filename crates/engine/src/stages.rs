@@ -23,6 +23,11 @@ use crate::{finite, pixels, sizes};
 /// on the others.
 const TOKENS_TOGETHER: usize = 1024;
 
+/// How many samples of so many tokens share a forward pass.
+pub fn samples_together(tokens: usize) -> usize {
+    (TOKENS_TOGETHER / tokens.max(1)).max(1)
+}
+
 /// What was sampled, for all samples.
 pub(crate) struct Samples {
     /// `[samples, C, F, h, w]`.
@@ -103,7 +108,7 @@ impl Pipeline {
         progress.begin("denoise", job.samples * steps);
         let patch = self.description.geometry.patch;
         let tokens: usize = (0..3).map(|axis| job.latents[axis] / patch[axis]).product();
-        let together = (TOKENS_TOGETHER / tokens).max(1);
+        let together = samples_together(tokens);
         let (mut latents, mut unpasted, mut sound) = (Vec::new(), Vec::new(), Vec::new());
         let prompt = |sample: usize| sample / request.count;
         let conditioning =

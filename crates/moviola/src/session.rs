@@ -68,6 +68,7 @@ pub(crate) fn learn(
     let from = resumed.as_ref().map_or(0, |resumed| resumed.step);
     tell(resumed);
     let step = trainer.run()?;
+    eprintln!("peak memory: {}", memory("VmHWM:"));
     if step < recipe.run.steps {
         let text = format!("stopped after step {step}; `{again}` goes on from there");
         return Err(Failure::Interrupted(text));

@@ -68,15 +68,31 @@ fn learn(arguments: &Arguments, recipe: &Recipe, device: burn::tensor::Device) -
 
 fn dry_run(recipe: &Recipe, device: &burn::tensor::Device) -> Outcome {
     crate::say(format_args!("{}\n", recipe.to_yaml()?))?;
-    let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-    crate::say(format_args!("# memory in GiB: weights, gradients, optimizer, activations\n"))?;
-    for role in recipe.memory(device, &hub::from_environment())? {
+    let memory = recipe.memory(device, &hub::from_environment())?;
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let line = |name: &str, [a, b, c, d]: [String; 4]| {
+        crate::say(format_args!("# {name:<16}{a:>10}{b:>10}{c:>10}{d:>12}\n"))
+    };
+    let heads = ["weights", "gradients", "optimizer", "activations"];
+    line("memory in MiB", heads.map(str::to_owned))?;
+    for role in &memory.roles {
         let parts = [role.weights, role.gradients, role.optimizer, role.activations];
-        let total = gibibytes(parts.iter().sum());
-        let [weights, gradients, optimizer, activations] = parts.map(gibibytes);
+        line(&role.role, parts.map(|part| format!("{:.1}", mebibytes(part))))?;
+    }
+    let figure = |name: &str, bytes: u64| {
+        crate::say(format_args!("# {name:<16}{:>10.1}\n", mebibytes(bytes)))
+    };
+    figure("average", memory.average)?;
+    figure("program", memory.program)?;
+    crate::say(format_args!("# all that is in memory in each phase\n"))?;
+    for phase in &memory.phases {
+        figure(phase.name, phase.bytes)?;
+    }
+    figure("peak", memory.peak())?;
+    if memory.snapshot > 0 {
         crate::say(format_args!(
-            "# {:<8} {total:.3} = {weights:.3} + {gradients:.3} + {optimizer:.3} + {activations:.3}\n",
-            role.role
+            "# up to {:.1} more while a checkpoint takes longer to write than a step\n",
+            mebibytes(memory.snapshot)
         ))?;
     }
     Ok(())

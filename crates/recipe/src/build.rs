@@ -11,7 +11,7 @@ use diffusion::{Geometry, Process, TimestepSampler, Tracks};
 use engine::PromptSetup;
 use folder::Hub;
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
-use nn::{Context, OneDevice, Recompute};
+use nn::{Context, OneDevice};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
@@ -25,8 +25,8 @@ use crate::feed::{LoaderFeed, Picked, Source};
 use crate::model::Model;
 use crate::roles::Kind;
 use crate::schema::{
-    DataConfig, LearnsConfig, MethodConfig, Recipe, RecomputeConfig, SamplerConfig, ShapesConfig,
-    SourceConfig, StoreConfig, TrainedConfig,
+    DataConfig, LearnsConfig, MethodConfig, NegativePromptConfig, Recipe, SamplerConfig,
+    ShapesConfig, SourceConfig, StoreConfig, TrainedConfig,
 };
 use crate::validation::Recorder;
 
@@ -143,18 +143,7 @@ impl Recipe {
     /// # Errors
     /// The folder has no such encoder, or it cannot be used.
     pub fn negative(&self, device: &Device, hub: &Hub) -> Result<Option<Context>> {
-        let needed = match &self.method {
-            MethodConfig::Dmd2(config) => config.needs_negative_prompt(),
-            MethodConfig::Finetune(_) | MethodConfig::DiffusionForcing(_) => false,
-        };
-        let student = &self.models.student;
-        let (Some(prompt), Some(from), true) = (&self.negative_prompt, &student.from, needed)
-        else {
-            return Ok(None);
-        };
-        if matches!(self.data.source, SourceConfig::Shapes(_)) {
-            return Ok(None);
-        }
+        let Some((prompt, from)) = self.negative_prompt_wanted() else { return Ok(None) };
         let setup = PromptSetup {
             encoder_index: prompt.encoder_index,
             device: device.clone(),
@@ -165,8 +154,22 @@ impl Recipe {
         Ok(Some(embedding.context()))
     }
 
+    /// The negative prompt and the model whose encoder embeds it, if the method looks at one.
+    pub(crate) fn negative_prompt_wanted(&self) -> Option<(&NegativePromptConfig, &str)> {
+        let needed = match &self.method {
+            MethodConfig::Dmd2(config) => config.needs_negative_prompt(),
+            MethodConfig::Finetune(_) | MethodConfig::DiffusionForcing(_) => false,
+        };
+        let encoded = match self.data.source {
+            SourceConfig::Shapes(_) => false,
+            SourceConfig::Store(_) => needed,
+        };
+        let own = self.negative_prompt.as_ref().zip(self.models.student.from.as_deref());
+        own.filter(|_| encoded)
+    }
+
     /// The network of a role, new or from a folder.
-    fn model(
+    pub(crate) fn model(
         &self,
         role: &str,
         config: &TrainedConfig,
@@ -184,21 +187,22 @@ impl Recipe {
         let horizon = self.method.horizon(role, self.run.steps);
         let rate = &config.rate;
         let schedule = Schedule::new(rate.peak, rate.warmup, rate.decay.clone(), horizon)?;
-        let learns = match &config.learns {
+        let learns = self.learns(&config.learns);
+        let recompute = self.recompute(&model, config.recompute)?;
+        let layout = Arc::new(OneDevice { recompute });
+        let training = Training { learns, optimizer: config.optimizer.clone(), schedule, layout };
+        Ok(Trained::new(role, Arc::clone(model.network()), model.store, training)?)
+    }
+
+    /// What a role learns.
+    pub(crate) fn learns(&self, config: &LearnsConfig) -> Learns {
+        match config {
             LearnsConfig::All => Learns::All,
             LearnsConfig::Only { patterns } => Learns::Only(patterns.clone()),
             LearnsConfig::Lora(config) => {
                 Learns::Adapters { config: config.clone(), seed: self.run.seed }
             }
-        };
-        let recompute = match config.recompute {
-            RecomputeConfig::Never => Recompute::Never,
-            RecomputeConfig::PerBlock => Recompute::PerBlock,
-            RecomputeConfig::Within { gibibytes } => self.recompute_within(&model, gibibytes)?,
-        };
-        let layout = Arc::new(OneDevice { recompute });
-        let training = Training { learns, optimizer: config.optimizer.clone(), schedule, layout };
-        Ok(Trained::new(role, Arc::clone(model.network()), model.store, training)?)
+        }
     }
 
     /// The networks beside the student that the method has, each of the student's kind.
@@ -352,7 +356,7 @@ impl MethodConfig {
     }
 
     /// How often a role is updated in so many steps: the horizon of its schedule.
-    fn horizon(&self, role: &str, steps: u64) -> u64 {
+    pub(crate) fn horizon(&self, role: &str, steps: u64) -> u64 {
         match self {
             MethodConfig::Finetune(_) | MethodConfig::DiffusionForcing(_) => steps,
             MethodConfig::Dmd2(config) => config.horizon(role, steps),

@@ -28,7 +28,7 @@ pub use error::{Error, Result};
 pub use exam::{Answer, Exam, Sampling, Task};
 pub use export::{Dialect, Student, Which};
 pub use feed::Source;
-pub use memory::RoleMemory;
+pub use memory::{Memory, Phase, RoleMemory};
 pub use model::{Model, Origin, TextForm};
 pub use new::NewConfig;
 pub use schema::*;

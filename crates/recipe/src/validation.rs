@@ -123,7 +123,10 @@ impl Validation {
         let rate = self.pipeline.description().defaults.frame_rate;
         let rate = FrameRate::from_number(rate).map_err(engine::Error::from)?;
         let mut kept = Kept { folder, extension: self.extension, rate, frames: Vec::new() };
-        self.pipeline.run(&self.request, &mut engine::Silent, &mut kept)?;
+        let run = self.pipeline.run(&self.request, &mut engine::Silent, &mut kept);
+        // Held on to, they would be copied by the next update.
+        self.pipeline.forget_transformer();
+        run?;
         kept.write()
     }
 }
@@ -260,7 +263,7 @@ impl Recipe {
         if prompts.is_empty() {
             return refuse("callbacks.validation.prompts is empty; say what to make");
         }
-        let pipeline = match &student.origin {
+        let mut pipeline = match &student.origin {
             Origin::New(_) => {
                 Pipeline::of(student.description.clone(), student.store.clone(), &setup(device))?
             }
@@ -278,6 +281,7 @@ impl Recipe {
         let timesteps = self.method.student_timesteps(&student.description.process);
         let request = request(config, prompts, timesteps);
         pipeline.check(&request)?;
+        pipeline.forget_transformer();
         let every = config.every;
         Ok(Some(LookedAt { every, pipeline, request, extension, judge, held_out }))
     }

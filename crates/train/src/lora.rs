@@ -119,6 +119,15 @@ impl Adapters {
         self.layers.iter().map(|(layer, size)| (layer.as_str(), *size))
     }
 
+    /// The names of its parameters with their shapes.
+    pub fn shapes(&self) -> impl Iterator<Item = (String, Vec<usize>)> {
+        let rank = self.config.rank;
+        self.layers.iter().flat_map(move |(layer, [inputs, outputs])| {
+            let [down, up] = LowRank::names(layer);
+            [(down, vec![rank, *inputs]), (up, vec![*outputs, rank])]
+        })
+    }
+
     /// The parameters of `store` with the adapters beside their layers, and dropout in training.
     pub fn beside<'a>(&self, store: &'a Store, dropout: Option<Dropout>) -> nn::Adapted<'a> {
         let (rank, share) = (self.config.rank, self.config.dropout);

@@ -369,6 +369,29 @@ impl Averaged {
     }
 }
 
+impl Learns {
+    /// The names and shapes of what learns of a network whose parameters are in `store`.
+    ///
+    /// # Errors
+    /// A pattern matches nothing, or a setting of the adapters cannot be.
+    pub fn shapes(
+        &self,
+        network: &dyn Network,
+        store: &Store,
+    ) -> Result<BTreeMap<String, Vec<usize>>> {
+        let names = match self {
+            Learns::All => store.iter().map(|(name, _)| name.to_owned()).collect(),
+            Learns::Only(patterns) => matching(patterns, store)?,
+            Learns::Adapters { config, .. } => {
+                return Ok(Adapters::find(config.clone(), network, store)?.shapes().collect());
+            }
+        };
+        let shape =
+            |name: String| store.get(&name).map(|own| own.shape.clone()).map(|it| (name, it));
+        Ok(names.into_iter().filter_map(shape).collect())
+    }
+}
+
 /// The parameters that match, each pattern at least once.
 fn matching(patterns: &[String], store: &Store) -> Result<Vec<String>> {
     let names: Vec<&str> = store.iter().map(|(name, _)| name).collect();

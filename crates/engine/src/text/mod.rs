@@ -3,6 +3,8 @@
 mod negative;
 mod prompts;
 
+use std::path::PathBuf;
+
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use families::{Padding, TextRules};
 use folder::tokenizer::Tokenizer;
@@ -53,6 +55,19 @@ impl PromptEmbedding {
 pub(crate) fn names(index: usize) -> [String; 2] {
     let suffix = if index == 0 { String::new() } else { format!("_{}", index.saturating_add(1)) };
     ["text_encoder", "tokenizer"].map(|name| format!("{name}{suffix}"))
+}
+
+/// The bytes of the weights of a folder's text encoder, from 0; none if it has no such encoder.
+///
+/// # Errors
+/// Its files are not there.
+pub fn encoder_bytes(folder: &ModelFolder, index: usize) -> Result<u64> {
+    let [encoder, _] = names(index);
+    if !folder.has(&encoder) {
+        return Ok(0);
+    }
+    let size = |path: &PathBuf| std::fs::metadata(path).map_or(0, |file| file.len());
+    Ok(folder.weights(&encoder)?.iter().map(size).sum())
 }
 
 /// A text encoder of a folder with its tokenizer.

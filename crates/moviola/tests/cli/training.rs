@@ -254,11 +254,43 @@ fn a_dry_run_says_what_is_needed_and_writes_nothing() {
     let out = command.output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(out.status.success() && text.contains("seed: 9"), "{text}");
-    assert!(text.contains("# memory in GiB") && text.contains("# student"), "{text}");
+    for part in ["# memory in MiB", "# student", "# average", "# training", "# peak"] {
+        assert!(text.contains(part), "{text}");
+    }
     assert_eq!(contents(root), before, "something was written");
     let out = run(&["train", "--schema"]);
     let schema: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert!(schema["$defs"]["ModelsConfig"]["properties"]["teacher"].is_object());
+}
+
+/// The number after `key` in a text.
+#[cfg(target_os = "linux")]
+fn number_after(text: &str, key: &str) -> f64 {
+    let (_, rest) = text.split_once(key).unwrap_or_else(|| panic!("no `{key}` in {text}"));
+    rest.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_needs_the_memory_that_its_dry_run_said() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("run");
+    // Large enough for its weights to matter: the program itself takes some 50 MiB.
+    let new = "models.student.new={family: duet, video_channels: 384, text_width: 64, heads: 8, \
+               head_width: 64, depth: 4}";
+    let (recipe, folder) = (recipe("quickstart.yaml"), folder.display().to_string());
+    let mut arguments = vec!["train", &recipe, "--run", &folder, "--threads", "2"];
+    let optimizer = "models.student.optimizer={kind: adamw}";
+    for set in [new, optimizer, "models.student.rate.warmup=0", "loop.steps=2", "data.batch=4"] {
+        arguments.extend(["--set", set]);
+    }
+    let out = run(&arguments);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let measured = number_after(&String::from_utf8(out.stderr).unwrap(), "peak memory: ");
+    arguments.push("--dry-run");
+    let said = number_after(&String::from_utf8(run(&arguments).stdout).unwrap(), "# peak ");
+    let off = said / measured - 1.0;
+    assert!(off.abs() < 0.15, "{said} MiB were said and {measured} measured: {off:+.2}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::building::{WAN, build, dataset, folder, no_hub, read, small};
 const FILE: &str = "transformer/diffusion_pytorch_model.safetensors";
 
 /// A copy of the tiny Wan folder whose transformer is stored in bf16.
-fn half(to: &Path) {
+pub(crate) fn half(to: &Path) {
     let from = folder("wan-tiny");
     copy(Path::new(&from), to);
     let store = open(&Path::new(&from).join(FILE));

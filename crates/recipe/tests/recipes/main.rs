@@ -9,6 +9,7 @@ mod exams;
 mod exporting;
 mod lora;
 mod masks;
+mod memory;
 mod reading;
 mod resuming;
 mod roles;

@@ -63,7 +63,7 @@ pub(super) fn write(place: &Path, mut manifest: Manifest, state: &State) -> Resu
 
 /// Writes the values and says how many bytes they are, and their hash.
 fn write_state(path: &Path, state: &State) -> io::Result<(u64, String)> {
-    let values = state.iter().map(|(name, value)| (name, Bytes::new(value))).collect();
+    let values = state.iter().map(|(name, value)| (name, Bytes(value))).collect();
     let mut file = BufWriter::new(File::create_new(path)?);
     data::write_tensors(&mut file, values, None)?;
     file.flush()?;
@@ -138,44 +138,38 @@ fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("chunks of this size")
 }
 
-/// A value as safetensors wants it.
-struct Bytes {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    data: TensorData,
-}
+/// A value as safetensors wants it. Its bytes are made when they are written: a state is not held
+/// twice.
+struct Bytes<'a>(&'a Value);
 
-impl Bytes {
-    fn new(value: &Value) -> Bytes {
-        match value {
-            Value::Tensor(parameter) => Bytes {
-                dtype: Dtype::F32,
-                shape: parameter.shape.clone(),
-                data: parameter.values.clone().into_data().convert::<f32>(),
-            },
-            Value::Number(number) => Bytes {
-                dtype: Dtype::U64,
-                shape: vec![1],
-                data: TensorData::new(vec![*number], [1]),
-            },
-        }
-    }
-}
-
-impl View for Bytes {
+impl View for Bytes<'_> {
     fn dtype(&self) -> Dtype {
-        self.dtype
+        match self.0 {
+            Value::Tensor(_) => Dtype::F32,
+            Value::Number(_) => Dtype::U64,
+        }
     }
 
     fn shape(&self) -> &[usize] {
-        &self.shape
+        match self.0 {
+            Value::Tensor(parameter) => &parameter.shape,
+            Value::Number(_) => &[1],
+        }
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(self.data.bytes())
+        Cow::Owned(match self.0 {
+            Value::Tensor(parameter) => {
+                parameter.values.clone().into_data().convert::<f32>().bytes().to_vec()
+            }
+            Value::Number(number) => number.to_le_bytes().to_vec(),
+        })
     }
 
     fn data_len(&self) -> usize {
-        self.data.bytes().len()
+        match self.0 {
+            Value::Tensor(parameter) => parameter.values.dims()[0] * size_of::<f32>(),
+            Value::Number(number) => size_of_val(number),
+        }
     }
 }

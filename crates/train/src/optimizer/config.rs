@@ -105,6 +105,16 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
+    /// How many tensors of a parameter's own size are remembered of it.
+    pub fn states(&self, name: &str, shape: &[usize]) -> usize {
+        match self {
+            OptimizerConfig::AdamW(_) => 2,
+            OptimizerConfig::Muon(config) if config.takes(name, shape) => 1,
+            OptimizerConfig::Muon(_) => 2,
+            OptimizerConfig::Sgd(_) => 1,
+        }
+    }
+
     /// # Errors
     /// A number that cannot be.
     pub(crate) fn check(&self) -> Result<()> {

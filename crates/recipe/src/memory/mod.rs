@@ -1,0 +1,221 @@
+//! How much memory a run will need, part by part and phase by phase, counted before anything is loaded
+//! for good.
+//!
+//! What a run holds all the time is counted to the byte: parameters as they are stored or widened,
+//! what the optimizer remembers, the average. What comes and goes is an estimate of what each phase
+//! has at once; the run needs what its largest phase does.
+
+mod activations;
+mod validation;
+
+use burn::tensor::Device;
+use folder::{Hub, ModelFolder};
+use nn::Store;
+
+use crate::error::Result;
+use crate::model::{Model, Origin};
+use crate::schema::{MethodConfig, Recipe, TrainedConfig};
+use activations::{Tokens, Width};
+
+/// Bytes of one number that learns, or that goes through a graph.
+const F32: u64 = 4;
+
+/// What a run of a network of a few parameters needs: the binary, its threads and the allocator's own.
+const PROGRAM: u64 = 46 << 20;
+
+/// One part in so many is lost to the allocator: the last page of every tensor, and freed pages that
+/// another thread does not find again. At rest, with weights and optimizer alone, two runs had 12 % more
+/// than these take.
+const LOST: u64 = 10;
+
+/// The memory of one role, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct RoleMemory {
+    /// The role.
+    pub role: String,
+    /// Its parameters: what learns in f32, the rest as it is stored.
+    pub weights: u64,
+    /// How much of that is mapped from files.
+    pub mapped: u64,
+    /// Gradients of what learns; those of a step and of the micro-batch at hand where there are several.
+    pub gradients: u64,
+    /// What the optimizer remembers.
+    pub optimizer: u64,
+    /// What the backward pass keeps of a micro-batch.
+    pub activations: u64,
+}
+
+/// All that is in memory in one phase of a run, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Phase {
+    /// What happens meanwhile.
+    pub name: &'static str,
+    /// What all of it takes.
+    pub bytes: u64,
+}
+
+/// The memory of a run, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Memory {
+    /// The program itself.
+    pub program: u64,
+    /// Every network of the method.
+    pub roles: Vec<RoleMemory>,
+    /// The running average of the student.
+    pub average: u64,
+    /// The phases, in the order in which they first happen.
+    pub phases: Vec<Phase>,
+    /// What a checkpoint adds while it is written, if that takes longer than a step: what is updated
+    /// meanwhile is copied first. 0 if only the last step is saved.
+    pub snapshot: u64,
+}
+
+impl Memory {
+    /// What is held from the first step to the last, the program aside.
+    pub fn held(&self) -> u64 {
+        let roles = self.roles.iter().map(|role| role.weights + role.optimizer);
+        roles.sum::<u64>() + self.average
+    }
+
+    /// A phase with so many bytes beside what is held, and so many more that are mapped.
+    fn training(&self, name: &'static str, beside: u64, mapped: u64) -> Phase {
+        let weights: u64 = self.roles.iter().map(|role| role.mapped).sum();
+        let allocated = self.held() - weights + beside;
+        let bytes = self.program + weights + mapped + allocated + allocated / LOST;
+        Phase { name, bytes }
+    }
+
+    /// The largest phase: what the run needs.
+    pub fn peak(&self) -> u64 {
+        self.phases.iter().map(|phase| phase.bytes).max().unwrap_or(self.program)
+    }
+
+    /// What a step has beside what is held. A method goes back through one network at a time, and the
+    /// gradients of all of them wait for the update.
+    fn step(&self) -> u64 {
+        let gradients: u64 = self.roles.iter().map(|role| role.gradients).sum();
+        gradients + self.roles.iter().map(|role| role.activations).max().unwrap_or(0)
+    }
+}
+
+impl Recipe {
+    /// The memory of a run.
+    ///
+    /// # Errors
+    /// A model or the data cannot be opened.
+    pub fn memory(&self, device: &Device, hub: &Hub) -> Result<Memory> {
+        let student = self.model("student", &self.models.student, device, hub)?;
+        let tokens = self.tokens(&student)?;
+        let mut roles = vec![self.role("student", &student, &self.models.student, tokens)?];
+        let average = match self.callbacks.ema {
+            // Until it starts it is the student itself.
+            Some(config) if config.start < self.method.horizon("student", self.run.steps) => {
+                self.learnt(&student, &self.models.student)?.weights
+            }
+            _ => 0,
+        };
+        if let MethodConfig::Dmd2(_) = self.method {
+            if let Some(teacher) = &self.models.teacher {
+                let model = Model::open(&folder::locate(&teacher.from, hub)?, device)?;
+                roles.push(frozen("teacher", &model));
+            }
+            if let Some(critic) = &self.models.critic {
+                let model = self.model("critic", critic, device, hub)?;
+                roles.push(self.role("critic", &model, critic, tokens)?);
+            }
+        }
+        let phases = Vec::new();
+        let mut memory = Memory { program: PROGRAM, roles, average, phases, snapshot: 0 };
+        memory.phases = self.phases(&memory, &student, hub)?;
+        memory.snapshot = self.snapshot(&memory);
+        Ok(memory)
+    }
+
+    fn phases(&self, memory: &Memory, student: &Model, hub: &Hub) -> Result<Vec<Phase>> {
+        let mut phases = Vec::new();
+        if let Some((prompt, from)) = self.negative_prompt_wanted() {
+            let folder = ModelFolder::open(&folder::locate(from, hub)?)?;
+            let encoder = engine::encoder_bytes(&folder, prompt.encoder_index)?;
+            phases.push(Phase { name: "negative prompt", bytes: memory.program + encoder });
+        }
+        phases.push(memory.training("training", memory.step(), 0));
+        if let Some(config) = &self.callbacks.validation {
+            let look = self.look(config, student)?;
+            // What a step has freed stays with the process for a while (`kernels::keep_freed_pages`)
+            // and is used again; files that are mapped come on top of it.
+            let beside = memory.step().max(look.computed);
+            phases.push(memory.training("validation", beside, look.mapped));
+        }
+        Ok(phases)
+    }
+
+    /// What a checkpoint that is being written keeps from being changed in place.
+    fn snapshot(&self, memory: &Memory) -> u64 {
+        let every = self.checkpoint.every;
+        if every == 0 || every >= self.run.steps {
+            return 0;
+        }
+        let micro = self.gradient_copies();
+        let learnt = memory.roles.iter().map(|role| role.gradients / micro + role.optimizer);
+        learnt.sum::<u64>() + memory.average
+    }
+
+    /// How often the gradients of a role are there at once: those of earlier micro-batches stay while
+    /// the next one's are made.
+    fn gradient_copies(&self) -> u64 {
+        1 + u64::from(self.run.accumulation > 1)
+    }
+
+    fn role(
+        &self,
+        role: &str,
+        model: &Model,
+        config: &TrainedConfig,
+        tokens: Tokens,
+    ) -> Result<RoleMemory> {
+        let learnt = self.learnt(model, config)?;
+        let width = Width::of(&**model.network(), &model.store)?;
+        let recompute = self.recompute(model, config.recompute)?;
+        let stays = bytes(&model.store) - learnt.stored;
+        Ok(RoleMemory {
+            weights: stays + learnt.weights,
+            mapped: if matches!(model.origin, Origin::Folder(_)) { stays } else { 0 },
+            gradients: learnt.weights * self.gradient_copies(),
+            optimizer: learnt.optimizer,
+            activations: width.backward(tokens, recompute),
+            ..frozen(role, model)
+        })
+    }
+
+    fn learnt(&self, model: &Model, config: &TrainedConfig) -> Result<Learnt> {
+        let shapes = self.learns(&config.learns).shapes(&**model.network(), &model.store)?;
+        let mut learnt = Learnt { stored: 0, weights: 0, optimizer: 0 };
+        for (name, shape) in &shapes {
+            let own = shape.iter().product::<usize>() as u64 * F32;
+            learnt.stored += model.store.get(name).map_or(0, |stored| stored.bytes() as u64);
+            learnt.weights += own;
+            learnt.optimizer += own * config.optimizer.states(name, shape) as u64;
+        }
+        Ok(learnt)
+    }
+}
+
+/// What learns of a role, in bytes.
+struct Learnt {
+    /// As the file has it; adapters are in none.
+    stored: u64,
+    /// Widened to f32.
+    weights: u64,
+    /// What the optimizer remembers of it.
+    optimizer: u64,
+}
+
+/// A network that never learns: it stays in its files.
+fn frozen(role: &str, model: &Model) -> RoleMemory {
+    let (role, weights) = (role.to_owned(), bytes(&model.store));
+    RoleMemory { role, weights, mapped: weights, gradients: 0, optimizer: 0, activations: 0 }
+}
+
+fn bytes(store: &Store) -> u64 {
+    store.iter().map(|(_, parameter)| parameter.bytes() as u64).sum()
+}

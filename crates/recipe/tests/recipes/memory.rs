@@ -1,0 +1,115 @@
+//! What `--dry-run` says a run holds is what it holds, byte for byte.
+
+use std::path::Path;
+
+use burn::tensor::{DType, Device};
+use recipe::{Memory, Recipe};
+use train::{STUDENT, State, Value};
+
+use crate::building::{WAN, build, dataset, folder, no_hub, read, small, tiny};
+use crate::lora::half;
+
+fn memory(recipe: &Recipe) -> Memory {
+    recipe.memory(&Device::flex(), &no_hub()).unwrap()
+}
+
+/// Bytes of all tensors below a name.
+fn bytes(state: &State, below: &str) -> u64 {
+    let inside = state.iter().filter(|(name, _)| name.starts_with(below));
+    let tensors = inside.filter_map(|(_, value)| match value {
+        Value::Tensor(parameter) => Some(parameter.bytes() as u64),
+        Value::Number(_) => None,
+    });
+    tensors.sum()
+}
+
+/// Trains, and compares what is there afterwards with what was said before.
+fn holds_what_it_said(recipe: &Recipe, run: Option<&Path>) -> Memory {
+    let said = memory(recipe);
+    let mut built = build(recipe, run).unwrap();
+    built.trainer.run().unwrap();
+    let state = built.trainer.state();
+    for own in said.roles.iter().filter(|own| own.role != "teacher") {
+        let role = built.trainer.method().role(&own.role).unwrap();
+        let weights: usize = role.store().iter().map(|(_, parameter)| parameter.bytes()).sum();
+        assert_eq!(own.weights, weights as u64, "weights of the {}", own.role);
+        let learnt: usize = role.learnt().map(|(_, parameter)| parameter.bytes()).sum();
+        let copies = if recipe.run.accumulation > 1 { 2 } else { 1 };
+        assert_eq!(own.gradients, copies * learnt as u64, "gradients of the {}", own.role);
+        let optimizer = bytes(&state, &format!("optimizers.{}.", own.role));
+        assert_eq!(own.optimizer, optimizer, "optimizer of the {}", own.role);
+        assert!(own.activations > 0, "activations of the {}", own.role);
+    }
+    assert_eq!(said.average, bytes(&state, "callbacks.ema."), "average");
+    assert!(said.peak() > said.program + said.held());
+    said
+}
+
+fn quickstart(optimizer: &str, more: &[&str]) -> Recipe {
+    let mut overrides = tiny();
+    overrides.push(format!("models.student.optimizer={optimizer}"));
+    overrides.extend(more.iter().map(|text| (*text).to_owned()));
+    read("quickstart.yaml", &overrides)
+}
+
+#[test]
+fn optimizers_and_averages_are_counted() {
+    let [adamw, muon, sgd] = ["{kind: adamw}", "{kind: muon}", "{kind: sgd}"].map(|optimizer| {
+        let said = holds_what_it_said(&quickstart(optimizer, &[]), None);
+        assert!(said.average > 0);
+        said.roles[0].clone()
+    });
+    assert_eq!(adamw.optimizer, 2 * adamw.weights);
+    assert_eq!(sgd.optimizer, sgd.weights);
+    // Momentum for the matrices of the blocks, two means for the rest.
+    assert!(sgd.optimizer < muon.optimizer && muon.optimizer < adamw.optimizer);
+    let without = quickstart("{kind: adamw}", &["callbacks.ema=null", "loop.accumulation=2"]);
+    assert_eq!(holds_what_it_said(&without, None).average, 0);
+}
+
+#[test]
+fn what_learns_is_widened_and_the_rest_is_as_stored() {
+    let temporary = tempfile::tempdir().unwrap();
+    let [data, base] = ["data", "base"].map(|name| temporary.path().join(name));
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    half(&base);
+    let from = format!("models.student.from={}", base.display());
+    let weights = |name: &str, learns: Option<&str>| {
+        let mut overrides = small("wan-tiny", &data, &[STUDENT]);
+        overrides.push(from.clone());
+        overrides.extend(learns.map(|learns| format!("models.student.learns={learns}")));
+        holds_what_it_said(&read(name, &overrides), None).roles[0].weights
+    };
+    let all = weights("wan-full.yaml", None);
+    let some = weights("wan-full.yaml", Some("{kind: only, patterns: [attn1.to_q]}"));
+    let lora = weights("wan-lora.yaml", None);
+    let stored = recipe::Model::open(&base, &Device::flex()).unwrap();
+    assert!(stored.store.iter().all(|(_, own)| own.values.dtype() == DType::BF16));
+    let half: u64 = stored.store.iter().map(|(_, own)| own.bytes() as u64).sum();
+    assert_eq!(all, 2 * half);
+    assert!(half < some && some < all);
+    assert!(half < lora);
+}
+
+#[test]
+fn phases_are_not_added_up() {
+    let temporary = tempfile::tempdir().unwrap();
+    let data = temporary.path().join("data");
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    let roles = [STUDENT, "teacher", "critic"];
+    let said = memory(&read("dmd2.yaml", &small("wan-tiny", &data, &roles)));
+    let names: Vec<_> = said.phases.iter().map(|phase| phase.name).collect();
+    assert_eq!(names, ["negative prompt", "training", "validation"]);
+    let [negative, training, validation] = [0, 1, 2].map(|phase| said.phases[phase].bytes);
+    let encoder = Path::new(&folder("wan-tiny")).join("text_encoder/model.safetensors");
+    let encoder = std::fs::metadata(encoder).unwrap().len();
+    assert_eq!(negative, said.program + encoder, "the encoder is gone before training");
+    assert!(training > said.program + said.held());
+    assert!(validation > training, "what a step has freed is still the process's own");
+    assert_eq!(said.peak(), validation);
+    assert_eq!(said.snapshot, 0, "only the last step is saved");
+    let overrides = [small("wan-tiny", &data, &roles), vec!["checkpoint.every=1".to_owned()]];
+    let often = memory(&read("dmd2.yaml", &overrides.concat()));
+    let learnt = often.roles.iter().map(|role| role.gradients + role.optimizer).sum::<u64>();
+    assert_eq!(often.snapshot, learnt + often.average);
+}
