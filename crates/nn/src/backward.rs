@@ -31,7 +31,7 @@ pub struct Backward {
 }
 
 /// A scalar `[1]` of a prediction, inside its graph. What fails in another crate travels as
-/// [`Error::Outside`](crate::Error::Outside).
+/// [`Error::Outside`].
 pub type Loss<'a> = &'a mut dyn FnMut(&Prediction) -> Result<Tensor<1>>;
 
 /// Which parameters want their gradients.

@@ -23,8 +23,8 @@ const F32: u64 = 4;
 /// What a run of a network of a few parameters needs: the binary, its threads and the allocator's own.
 const PROGRAM: u64 = 46 << 20;
 
-/// One part in so many is lost to the allocator: the last page of every tensor, and freed pages that
-/// another thread does not find again. At rest, with weights and optimizer alone, two runs had 12 % more
+/// One part in so many is lost to the allocator, probably the last page of every tensor and freed pages
+/// that another thread does not find again. At rest, with weights and optimizer alone, two runs had 12 % more
 /// than these take.
 const LOST: u64 = 10;
 
