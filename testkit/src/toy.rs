@@ -83,7 +83,7 @@ impl Toy {
             levels: Levels { distinct, index: Some(index) },
             positions: nn::grid_positions([tokens, 1], [1.0, 1.0], batch, &device),
             context: Context::text(tensor("text", [batch, 3, self.text_width]), Some(mask)),
-            frame: None,
+            size: None,
             enabled: true,
         };
         Inputs { video, audio: None }

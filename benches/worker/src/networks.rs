@@ -45,7 +45,7 @@ pub(crate) fn pixart(dtype: DType) -> impl Fn() -> Tensor<3> {
             normal([2, 120, 4096], &device),
             Some(Tensor::ones([2, 120], &device)),
         ),
-        frame: None,
+        size: None,
         enabled: true,
     };
     let inputs = Inputs { video, audio: None };
@@ -69,7 +69,7 @@ pub(crate) fn wan(dtype: DType) -> impl Fn() -> Tensor<3> {
         sigma,
         positions: model.positions(grid, 1, &device),
         context: Context::text(normal([1, 512, 4096], &device), None),
-        frame: None,
+        size: None,
         enabled: true,
     };
     let inputs = Inputs { video, audio: None };

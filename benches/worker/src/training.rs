@@ -10,8 +10,8 @@ use models::dit::wan::{Wan, WanConfig};
 use nn::{Context, Dit, OneDevice, Recompute};
 use strategies::{Flexible, StrategyConfig, TextToVideoConfig};
 use train::{
-    AdamWConfig, Batch, Cursor, Feed, Field, Learns, LoopConfig, OptimizerConfig, Parts, STUDENT,
-    Schedule, Trained, Trainer, Training, VideoLatents,
+    AdamWConfig, Batch, Cursor, Feed, Field, LearningRateSchedule, Learns, LoopConfig,
+    OptimizerConfig, Parts, STUDENT, Trained, Trainer, Training, VideoLatents,
 };
 
 use crate::networks::{normal, parameters};
@@ -58,7 +58,7 @@ fn trainer(layers: usize, recompute: Recompute) -> train::Result<Trainer> {
     let training = Training {
         learns: Learns::All,
         optimizer: OptimizerConfig::AdamW(AdamWConfig::default()),
-        schedule: Schedule::constant(1e-5)?,
+        learning_rate: LearningRateSchedule::constant(1e-5)?,
         layout: Arc::new(OneDevice { recompute }),
     };
     let geometry = Geometry::indices(network.config.patch);

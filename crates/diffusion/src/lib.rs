@@ -65,8 +65,8 @@ pub use process::{Process, VpPrediction};
 pub use random::Draw;
 pub use sampler::{Noise, Sampled, Sampler};
 pub use scene::{
-    AudioClock, Coordinates, Geometry, Grouping, NoiseLevels, Part, Reference, ReferenceScale,
-    Region, Scene, Time, Tokens, Track, Tracks, align_reference, pool_mask,
+    AudioClock, Coordinates, Geometry, Grouping, NoiseLevels, Reference, ReferenceScale, Region,
+    Scene, Time, Tokens, Track, TrackKind, Tracks, align_reference, pool_mask,
 };
 pub use sigmas::{shifted_level, unshifted_level};
 pub use solver::{Solver, Step};

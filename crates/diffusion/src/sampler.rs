@@ -6,7 +6,7 @@
 use burn::tensor::Tensor;
 use nn::{Context, Inputs, Prediction};
 
-use crate::scene::{NoiseLevels, Part, Scene, Track, Tracks};
+use crate::scene::{NoiseLevels, Scene, Track, TrackKind, Tracks};
 use crate::{
     Branch, Draw, Error, Guidance, Process, Result, SchedulerConfig, Solver, State, Step, denoise,
 };
@@ -117,8 +117,8 @@ impl Sampler {
         let end = denoise(0..self.steps().len(), vec![start], |place, tracks| {
             let step = place.step;
             let branches = [Some(scene), without.as_ref()];
-            let said = self.predict(branches, &tracks, step, &mut predict)?;
-            Ok::<_, E>(self.advance(scene, (tracks, said), step, noise)?)
+            let prediction = self.predict(branches, &tracks, step, &mut predict)?;
+            Ok::<_, E>(self.advance(scene, (tracks, prediction), step, noise)?)
         })?;
         let end = end.into_iter().next().expect("one patch goes in and comes out");
         let unpasted = end.map(|(tokens, _)| tokens);
@@ -143,14 +143,14 @@ impl Sampler {
             let levels =
                 scene.each(|_, track| NoiseLevels::at_timestep(level, timestep, track.samples()));
             let tokens = tracks.clone().map(|(tokens, _)| tokens);
-            let said = predict(step, &scene.inputs(&self.process, tokens, &levels))?;
-            let audio = match (&scene.audio, said.audio) {
+            let prediction = predict(step, &scene.inputs(&self.process, tokens, &levels))?;
+            let audio = match (&scene.audio, prediction.audio) {
                 (None, _) => None,
-                (Some(track), Some(said)) => Some(track.own(said)),
-                (Some(track), None) if track.part == Part::Given => None,
+                (Some(track), Some(prediction)) => Some(track.own(prediction)),
+                (Some(track), None) if track.kind == TrackKind::Given => None,
                 (Some(_), None) => return Err(Error::NoPrediction { track: "sound" }.into()),
             };
-            Ok(Tracks { video: scene.video.own(said.video), audio })
+            Ok(Tracks { video: scene.video.own(prediction.video), audio })
         };
         let conditional = ask(with.expect("there is always a scene"))?;
         let guidance = self.guidance[step];
@@ -165,31 +165,34 @@ impl Sampler {
     fn advance(
         &self,
         scene: &Scene,
-        (tracks, said): (Tracks<Moving>, Tracks<Tensor<3>>),
+        (tracks, prediction): (Tracks<Moving>, Tracks<Tensor<3>>),
         step: usize,
         noise: &Noise,
     ) -> Result<Tracks<Moving>> {
-        let one =
-            |name, track: &Track, moving: Moving, said: Option<Tensor<3>>| -> Result<Moving> {
-                let (tokens, mut state) = moving;
-                let Some(said) = said.filter(|_| track.part == Part::Generated) else {
-                    return Ok((tokens, state));
-                };
-                let said = match self.velocities {
-                    true => {
-                        let level = Tensor::from_floats([[[self.level(step)]]], &tokens.device());
-                        self.process.for_solver(tokens.clone(), said, level)
-                    }
-                    false => said,
-                };
-                let fresh = self.solver.wants_noise(step);
-                let fresh = fresh.then(|| noise.draw(track, name, "solver-noise", step as u64));
-                let tokens = self.solver.step(step, &mut state, tokens, said, fresh)?;
-                Ok((tokens, state))
+        let one = |name,
+                   track: &Track,
+                   moving: Moving,
+                   prediction: Option<Tensor<3>>|
+         -> Result<Moving> {
+            let (tokens, mut state) = moving;
+            let Some(prediction) = prediction.filter(|_| track.kind == TrackKind::Generated) else {
+                return Ok((tokens, state));
             };
-        let video = one("video", &scene.video, tracks.video, Some(said.video))?;
+            let prediction = match self.velocities {
+                true => {
+                    let level = Tensor::from_floats([[[self.level(step)]]], &tokens.device());
+                    self.process.for_solver(tokens.clone(), prediction, level)
+                }
+                false => prediction,
+            };
+            let fresh = self.solver.wants_noise(step);
+            let fresh = fresh.then(|| noise.draw(track, name, "solver-noise", step as u64));
+            let tokens = self.solver.step(step, &mut state, tokens, prediction, fresh)?;
+            Ok((tokens, state))
+        };
+        let video = one("video", &scene.video, tracks.video, Some(prediction.video))?;
         let sound = scene.audio.as_ref().zip(tracks.audio);
-        let audio = sound.map(|(track, moving)| one("audio", track, moving, said.audio));
+        let audio = sound.map(|(track, moving)| one("audio", track, moving, prediction.audio));
         Ok(Tracks { video, audio: audio.transpose()? })
     }
 

@@ -10,18 +10,18 @@ use safetensors::SafeTensors;
 
 use crate::error::{Error, Result};
 
-/// What was found, part by part.
+/// What was found, component by component.
 #[derive(Debug)]
 pub struct Report {
     /// What the whole is.
     pub title: String,
-    /// Its parts.
-    pub parts: Vec<Part>,
+    /// Its components.
+    pub components: Vec<ComponentReport>,
 }
 
 /// One component or file.
 #[derive(Debug)]
-pub struct Part {
+pub struct ComponentReport {
     /// Its name.
     pub name: String,
     /// The class its config states.
@@ -57,14 +57,14 @@ pub fn inspect(path: &Path) -> Result<Report> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("safetensors") => {
             let weights = totals(&[path.to_owned()])?;
-            let part = Part { name: name_of(path), class: None, weights: Some(weights) };
-            Ok(Report { title: "safetensors file".to_owned(), parts: vec![part] })
+            let only = ComponentReport { name: name_of(path), class: None, weights: Some(weights) };
+            Ok(Report { title: "safetensors file".to_owned(), components: vec![only] })
         }
         Some("json") => {
             let class = class_of(path)?;
             let title = class.clone().unwrap_or_else(|| "config without a class".to_owned());
-            let parts = vec![Part { name: name_of(path), class, weights: None }];
-            Ok(Report { title, parts })
+            let components = vec![ComponentReport { name: name_of(path), class, weights: None }];
+            Ok(Report { title, components })
         }
         _ if !path.exists() => {
             Err(Error::Unknown(format!("there is no file or folder {}", path.display())))
@@ -75,12 +75,16 @@ pub fn inspect(path: &Path) -> Result<Report> {
 
 fn pipeline(path: &Path) -> Result<Report> {
     let folder = ModelFolder::open(path)?;
-    let mut parts = Vec::new();
+    let mut components = Vec::new();
     for (name, class) in folder.components() {
         let weights = weights_of(&path.join(name))?;
-        parts.push(Part { name: name.to_owned(), class: Some(class.to_owned()), weights });
+        components.push(ComponentReport {
+            name: name.to_owned(),
+            class: Some(class.to_owned()),
+            weights,
+        });
     }
-    Ok(Report { title: format!("diffusers pipeline {}", folder.class()), parts })
+    Ok(Report { title: format!("diffusers pipeline {}", folder.class()), components })
 }
 
 fn component(path: &Path) -> Result<Report> {
@@ -92,7 +96,7 @@ fn component(path: &Path) -> Result<Report> {
         return Err(unknown(path));
     }
     let title = class.clone().unwrap_or_else(|| "folder of weights".to_owned());
-    Ok(Report { title, parts: vec![Part { name: name_of(path), class, weights }] })
+    Ok(Report { title, components: vec![ComponentReport { name: name_of(path), class, weights }] })
 }
 
 /// The weights of a component, which a scheduler or a tokenizer does not have.
@@ -149,7 +153,7 @@ fn name_of(path: &Path) -> String {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
-        for Part { name, class, weights } in &self.parts {
+        for ComponentReport { name, class, weights } in &self.components {
             write!(f, "  {name:<16} {:<32}", class.as_deref().unwrap_or("-"))?;
             match weights {
                 None => writeln!(f, " no weights")?,

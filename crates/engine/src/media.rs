@@ -39,7 +39,7 @@ impl Pictures {
             Media::Frames(frames) => frames.iter().map(SourceImage::from_frame).collect(),
             Media::File(path) if media::is_picture(path) => vec![SourceImage::read(path)?],
             Media::File(path) => {
-                let clip = media::Clip::read(path).map_err(|err| unreadable(path, &err))?;
+                let clip = media::DecodedClip::read(path).map_err(|err| unreadable(path, &err))?;
                 (0..clip.frames()).map(|at| SourceImage::from_frame(&clip.frame(at))).collect()
             }
         };

@@ -2,7 +2,7 @@
 //! encoder's tokens; everything else is free.
 
 use burn::tensor::{Device, Tensor};
-use diffusion::{Part, Reference, Scene, Track};
+use diffusion::{Reference, Scene, Track, TrackKind};
 use families::{Condition, Description, Entry};
 use nn::{Context, patchify};
 
@@ -17,7 +17,7 @@ pub(crate) type Encode<'a> = &'a mut dyn FnMut(Tensor<5>) -> Result<Tensor<5>>;
 /// What is given beside one prompt, as tensors of one sample.
 #[derive(Clone)]
 pub(crate) struct Conditioning {
-    part: Part,
+    kind: TrackKind,
     /// Clean latents `[1, C, f, h, w]`, zero where nothing is given.
     clean: Tensor<5>,
     /// Which tokens are given.
@@ -37,7 +37,7 @@ impl Conditioning {
         let kind = |own: &Conditioning| {
             let sizes: Vec<[usize; 3]> =
                 own.references.iter().map(|reference| reference.tokens.dims()).collect();
-            (own.part, sizes, own.beside.is_some(), own.image.is_some(), own.sound.is_some())
+            (own.kind, sizes, own.beside.is_some(), own.image.is_some(), own.sound.is_some())
         };
         kind(self) == kind(other)
     }
@@ -56,7 +56,7 @@ impl Conditioning {
         let [frames, rows, columns] = job.latents;
         let shape = [1, model.vae.latent_channels(), frames, rows, columns];
         let mut own = Conditioning {
-            part: Part::Generated,
+            kind: TrackKind::Generated,
             clean: Tensor::zeros(shape, device),
             fixed: Vec::new(),
             beside: None,
@@ -117,7 +117,7 @@ impl Conditioning {
         };
         self.fixed = (0..tokens(model, job)).map(fixed).collect();
         if given.video.is_some() && given.mask.is_none() {
-            self.part = Part::Given;
+            self.kind = TrackKind::Given;
         }
         Ok(())
     }
@@ -217,8 +217,8 @@ pub(crate) fn scene(
     let latents = stack(&|own| own.clean.clone());
     let tokens = model.geometry.video(&latents, &vec![job.frame_rate; samples.len()])?;
     let context = contexts(samples);
-    let mut video = Track::new(first.part, tokens, context.clone());
-    video.frame = model.geometry.frame_size(&latents);
+    let mut video = Track::new(first.kind, tokens, context.clone());
+    video.size = model.geometry.size_condition(&latents);
     let fixed: Vec<bool> = samples.iter().flat_map(|(own, _)| own.fixed.iter().copied()).collect();
     video.fix(&fixed);
     video.beside = stacked(samples, |own| own.beside.clone());
@@ -233,14 +233,14 @@ pub(crate) fn scene(
     let audio = match (model.sound, job.sound) {
         (Some(sound), Some(steps)) => {
             let given = samples.iter().filter_map(|(own, _)| own.sound.clone()).collect::<Vec<_>>();
-            let (part, latents) = match given.len() == samples.len() {
-                true => (Part::Given, Tensor::cat(given, 0)),
+            let (kind, latents) = match given.len() == samples.len() {
+                true => (TrackKind::Given, Tensor::cat(given, 0)),
                 false => {
                     let shape = [samples.len(), sound.codec.block, steps, 1];
-                    (Part::Generated, Tensor::zeros(shape, &latents.device()))
+                    (TrackKind::Generated, Tensor::zeros(shape, &latents.device()))
                 }
             };
-            Some(Track::new(part, model.geometry.audio(&latents), context))
+            Some(Track::new(kind, model.geometry.audio(&latents), context))
         }
         _ => None,
     };

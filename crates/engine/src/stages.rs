@@ -176,9 +176,9 @@ impl Pipeline {
         }
         let store = transformers[expert].open(&setup.device)?;
         let network = &*description.transformers[expert].network;
-        let said = setup.schedule.predict(network, store, inputs)?;
-        finite::check(&said.video, &format!("the transformer at step {step}"), store)?;
-        Ok(said)
+        let prediction = setup.schedule.predict(network, store, inputs)?;
+        finite::check(&prediction.video, &format!("the transformer at step {step}"), store)?;
+        Ok(prediction)
     }
 
     /// Latents to sounds and frames, handed on as they are decoded.

@@ -72,7 +72,7 @@ fn describe(family: &'static Family, folder: &ModelFolder) -> Result<Description
             grouping: Grouping::Picture,
             coordinates: Coordinates { time: Time::Absent, scale: [1.0; 3], span: Some(span) },
             clock: AudioClock::ltx2(),
-            told_size: config.sees_frame,
+            told_size: config.takes_size,
         },
         text: Text::Encoders { key: "caption_channels", width: config.caption_width },
         conditions: Conditions::none(),

@@ -11,8 +11,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use data::media::{ClipWriter, Frame, FrameRate};
-use data::world::{Judge, Options, Scene, World};
-use journal::{Clip, Journal, Page, Peak, Score, Verdict, history};
+use data::world::{Judge, MovingShape, Options, World};
+use journal::{CaptionedClip, Journal, Page, Peak, Score, Verdict, history};
 use train::{
     Batch, BucketReport, Callback, Event, Method, Outcome, Pass, Report, RoleReport, StepReport,
     Trained,
@@ -134,10 +134,10 @@ fn page(folder: &Path) -> Result<Page> {
 }
 
 /// All scenes of the world; every seventh clip belongs to another caption.
-fn clips(folder: &Path) -> Result<Vec<(Clip, Verdict)>> {
+fn clips(folder: &Path) -> Result<Vec<(CaptionedClip, Verdict)>> {
     let world = World::new(Options::default(), 7)?;
     let judge = Judge::new(world.options());
-    let scenes = Scene::all();
+    let scenes = MovingShape::all();
     let mut clips = Vec::new();
     for (index, scene) in scenes.iter().enumerate() {
         let drawn = scenes[if index % 7 == 6 { index / 2 } else { index }];
@@ -152,7 +152,7 @@ fn clips(folder: &Path) -> Result<Vec<(Clip, Verdict)>> {
         writer.finish()?;
         let reading = judge.read(&shown.clip);
         let verdict = if reading.shows(scene) { Verdict::Right } else { Verdict::Wrong };
-        let mut clip = Clip::new(fs::read(&path)?, scene.to_string(), verdict)?;
+        let mut clip = CaptionedClip::new(fs::read(&path)?, scene.to_string(), verdict)?;
         if verdict == Verdict::Wrong {
             let seen = reading.scene().map_or("nothing".to_owned(), |scene| scene.to_string());
             clip = clip.with_note(format!("seen: {seen}"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::error::Result;
-use crate::metrics::{self, Line, Record, Step};
+use crate::metrics::{self, Line, Scalars, Step};
 use crate::page::Series;
 
 /// What was written about a run, in order of steps.
@@ -13,7 +13,7 @@ pub struct History {
     /// The steps.
     pub steps: Vec<Step>,
     /// What others recorded.
-    pub records: Vec<Record>,
+    pub records: Vec<Scalars>,
 }
 
 /// Reads the log of the run in this folder, which may be under way.
@@ -24,7 +24,7 @@ pub fn history(run: impl AsRef<Path>) -> Result<History> {
     let mut found = History::default();
     metrics::scan(&run.as_ref().join(metrics::FILE), |line, _| match line {
         Line::Step(step) => found.steps.push(step),
-        Line::Record(record) => found.records.push(record),
+        Line::Scalars(record) => found.records.push(record),
     })?;
     Ok(found)
 }
@@ -57,7 +57,7 @@ impl History {
 
     /// What others recorded, by its whole name.
     pub fn recorded(&self) -> Vec<Series> {
-        let each = |record: &Record| {
+        let each = |record: &Scalars| {
             let step = record.step;
             let named = record.scalars.iter();
             named.map(move |(name, value)| (name.clone(), step, *value)).collect::<Vec<_>>()

@@ -9,7 +9,7 @@ use train::{Callback, Event, Method, StepReport};
 
 use crate::error::{Error, Result};
 use crate::events::EventFile;
-use crate::metrics::{Metrics, Record, Step};
+use crate::metrics::{Metrics, Scalars, Step};
 
 /// What it is called in checkpoints, where it has nothing to say.
 pub(crate) const NAME: &str = "journal";
@@ -104,7 +104,7 @@ impl Journal {
         }
         // In this order a killed run may tell TensorBoard twice, but never fails to.
         files.events.write(step, scalars.iter().map(|(name, value)| (name.clone(), *value)))?;
-        files.metrics.record(&Record { step, scalars })
+        files.metrics.record(&Scalars { step, scalars })
     }
 
     fn step(&self, report: &StepReport) -> Result<()> {

@@ -18,5 +18,5 @@ mod error;
 pub use error::{Error, Result};
 pub use history::{History, history};
 pub use journal::{Journal, Peak};
-pub use metrics::{Bucket, Record, Role, Step};
-pub use page::{Chart, Clip, Page, Score, Series, Verdict};
+pub use metrics::{Bucket, Role, Scalars, Step};
+pub use page::{CaptionedClip, Chart, Page, Score, Series, Verdict};

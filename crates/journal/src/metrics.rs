@@ -82,7 +82,7 @@ pub struct Role {
 
 /// Numbers that somebody else recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct Scalars {
     /// The last step that was over.
     pub step: u64,
     /// The numbers by name.
@@ -174,7 +174,7 @@ fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, 
 /// One line of the log.
 pub(crate) enum Line {
     Step(Step),
-    Record(Record),
+    Scalars(Scalars),
 }
 
 impl Line {
@@ -185,7 +185,7 @@ impl Line {
             scalars: Option<serde::de::IgnoredAny>,
         }
         let parse = || match serde_json::from_slice::<Kind>(text)?.scalars {
-            Some(_) => serde_json::from_slice(text).map(Line::Record),
+            Some(_) => serde_json::from_slice(text).map(Line::Scalars),
             None => serde_json::from_slice(text).map(Line::Step),
         };
         parse().map_err(|error: serde_json::Error| error.to_string())
@@ -194,7 +194,7 @@ impl Line {
     fn step(&self) -> u64 {
         match self {
             Line::Step(line) => line.step,
-            Line::Record(line) => line.step,
+            Line::Scalars(line) => line.step,
         }
     }
 }
@@ -251,10 +251,10 @@ impl Metrics {
                 }
                 kept = end;
                 match line {
-                    Line::Record(line) if line.step == step => {
+                    Line::Scalars(line) if line.step == step => {
                         recorded.extend(line.scalars.into_keys());
                     }
-                    Line::Record(_) | Line::Step(_) => {}
+                    Line::Scalars(_) | Line::Step(_) => {}
                 }
             })?;
         }
@@ -279,7 +279,7 @@ impl Metrics {
     }
 
     /// Writes down what somebody else found.
-    pub(crate) fn record(&mut self, record: &Record) -> Result<()> {
+    pub(crate) fn record(&mut self, record: &Scalars) -> Result<()> {
         self.advance(record.step)?;
         self.append(record)?;
         self.recorded.extend(record.scalars.keys().cloned());

@@ -43,7 +43,7 @@ mod rows;
 mod softmax;
 mod storage;
 mod sum;
-mod turn;
+mod transpose;
 mod unit_norm;
 mod work;
 

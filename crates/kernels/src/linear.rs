@@ -11,7 +11,7 @@ use crate::operation::{Operand, Operation, apply};
 use crate::oracle;
 use crate::pack::{Order, Unpacked, blocks};
 use crate::storage;
-use crate::turn::{SIDE, turn};
+use crate::transpose::{SIDE, transpose_columns};
 
 /// `activation(x W^T + b)`: `x` is `[.., in]`, `weight` `[out, in]` in f32, bf16 or f16 as it is
 /// stored, `bias` `[out]`; the result is f32 `[.., out]`.
@@ -128,7 +128,7 @@ pub(crate) fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32>
     const WIDTH: usize = 64;
     let mut out = storage::buffer(values.len());
     let place = Shared(out.as_mut_ptr());
-    let turn = turn();
+    let transpose = transpose_columns();
     (0..columns.div_ceil(WIDTH)).into_par_iter().for_each(|task| {
         let first = task * WIDTH;
         let width = WIDTH.min(columns - first);
@@ -137,7 +137,7 @@ pub(crate) fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32>
         for start in (0..whole).step_by(SIDE) {
             let pointers = std::array::from_fn(|r| row(start + r).as_ptr());
             // SAFETY: each column of the input is a row of the output owned by one task.
-            unsafe { turn(width, &pointers, place.at(first * rows + start), rows) };
+            unsafe { transpose(width, &pointers, place.at(first * rows + start), rows) };
         }
         for start in whole..rows {
             for (column, value) in row(start).iter().enumerate() {

@@ -86,7 +86,7 @@ pub(crate) fn apply<O: Operation<N>, const N: usize, const D: usize>(
     }
     let primitives = inputs.each_ref().map(Operand::primitive);
     let nodes = inputs.map(|input| input.into_recorded().into_parts().1);
-    let output = match Record(operation.clone())
+    let output = match RecordedOperation(operation.clone())
         .prepare::<NoCheckpointing>(nodes)
         .compute_bound()
         .stateful()
@@ -101,9 +101,9 @@ pub(crate) fn apply<O: Operation<N>, const N: usize, const D: usize>(
 }
 
 #[derive(Clone, Debug)]
-struct Record<O>(O);
+struct RecordedOperation<O>(O);
 
-impl<O: Operation<N>, const N: usize> Backward<Flex, N> for Record<O> {
+impl<O: Operation<N>, const N: usize> Backward<Flex, N> for RecordedOperation<O> {
     type State = O::Saved;
 
     fn backward(

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::gemm::Shared;
 use crate::micro::COLUMNS;
 use crate::narrow::{Narrow, Stored};
-use crate::turn::{SIDE, turn};
+use crate::transpose::{SIDE, transpose_columns};
 
 /// How much of the depth one panel covers: sixteen columns of it fill half of a first-level cache.
 pub(crate) const BLOCK: usize = 256;
@@ -54,7 +54,7 @@ impl Scratch {
     pub(crate) const NEW: Scratch = Scratch { panel: [0.0; BLOCK * COLUMNS], widened: WIDENED };
 }
 
-/// Room for half the columns of a panel, widened and not yet turned.
+/// Room for half the columns of a panel, widened and not yet transposed.
 type Widened = [[f32; BLOCK]; SIDE];
 const WIDENED: Widened = [[0.0; BLOCK]; SIDE];
 
@@ -136,7 +136,7 @@ impl Unpacked<'_> {
                                 .then(|| &values[column * stride + start..][..depth])
                         };
                         let columns = std::array::from_fn(column);
-                        turn_half(depth, columns, widened, panel.0.add(half));
+                        transpose_half(depth, columns, widened, panel.0.add(half));
                     }
                 }
             }
@@ -184,7 +184,7 @@ unsafe fn copy_group<T: Narrow>(row: &[T], to: *mut f32) {
 /// # Safety
 /// `to` is writable for `depth` groups of `SIDE` floats, `COLUMNS` apart; `depth <= BLOCK`.
 #[inline(always)]
-unsafe fn turn_half<T: Narrow>(
+unsafe fn transpose_half<T: Narrow>(
     depth: usize,
     columns: [Option<&[T]>; SIDE],
     widened: &mut Widened,
@@ -198,7 +198,7 @@ unsafe fn turn_half<T: Narrow>(
         }
     }
     // SAFETY: every pointer reads `depth` values; `to` by the caller's promise.
-    unsafe { turn()(depth, &pointers, to, COLUMNS) };
+    unsafe { transpose_columns()(depth, &pointers, to, COLUMNS) };
 }
 
 /// Where a panel is to be written.

@@ -24,7 +24,7 @@ pub fn rope(x: Tensor<4>, cosine: Tensor<3>, sine: Tensor<3>) -> Tensor<4> {
     let (Some(values), Some(cosines), Some(sines)) = operands else {
         return oracle::rope(x, cosine, sine);
     };
-    // The last handle of the caller's: the turn may happen in place.
+    // The last handle of the caller's: the rotation may happen in place.
     drop(x);
     apply(&Rope, [values, cosines, sines])
 }
@@ -38,22 +38,22 @@ impl Operation<3> for Rope {
     fn plain(&self, inputs: [FlexTensor; 3]) -> FlexTensor {
         let [mut x, cosine, sine] = inputs.map(storage::contiguous);
         let [_, _, heads, head] = storage::sizes(&x)[..] else { panic!("x has four dims") };
-        let angles = Angles::new([&cosine, &sine], head, Turn::Forward);
+        let angles = Angles::new([&cosine, &sine], head, Rotation::Forward);
         let Some(values) = storage::own(&mut x) else {
-            return rotated(&x, [&cosine, &sine], Turn::Forward);
+            return rotated(&x, [&cosine, &sine], Rotation::Forward);
         };
         update_rows(
             values,
             heads * head,
             #[inline(always)]
-            |row, values| angles.turn(row, values),
+            |row, values| angles.rotate(row, values),
         );
         x
     }
 
     fn forward(&self, inputs: [FlexTensor; 3]) -> (FlexTensor, [FlexTensor; 3]) {
         let [x, cosine, sine] = inputs.map(storage::contiguous);
-        (rotated(&x, [&cosine, &sine], Turn::Forward), [x, cosine, sine])
+        (rotated(&x, [&cosine, &sine], Rotation::Forward), [x, cosine, sine])
     }
 
     fn backward(
@@ -64,7 +64,7 @@ impl Operation<3> for Rope {
     ) -> [Option<FlexTensor>; 3] {
         let gradient = storage::contiguous(gradient);
         [
-            wanted[0].then(|| rotated(&gradient, [&cosine, &sine], Turn::Backward)),
+            wanted[0].then(|| rotated(&gradient, [&cosine, &sine], Rotation::Backward)),
             wanted[1].then(|| angles(&x, &gradient, &cosine, |x, g| g[0] * x[0] + g[1] * x[1])),
             wanted[2].then(|| angles(&x, &gradient, &cosine, |x, g| g[1] * x[0] - g[0] * x[1])),
         ]
@@ -72,12 +72,12 @@ impl Operation<3> for Rope {
 }
 
 #[derive(Clone, Copy)]
-enum Turn {
+enum Rotation {
     Forward,
     Backward,
 }
 
-/// The angles of all tokens, and which way to turn.
+/// The angles of all tokens, and which way to rotate.
 struct Angles<'a> {
     cosines: &'a [f32],
     sines: &'a [f32],
@@ -87,19 +87,19 @@ struct Angles<'a> {
 
 impl Angles<'_> {
     /// The angles of heads of width `head`.
-    fn new([cosine, sine]: [&FlexTensor; 2], head: usize, turn: Turn) -> Angles<'_> {
-        let sign = match turn {
-            Turn::Forward => 1.0,
-            Turn::Backward => -1.0,
+    fn new([cosine, sine]: [&FlexTensor; 2], head: usize, rotation: Rotation) -> Angles<'_> {
+        let sign = match rotation {
+            Rotation::Forward => 1.0,
+            Rotation::Backward => -1.0,
         };
         let (cosines, sines) = (storage::values(cosine), storage::values(sine));
         Angles { cosines, sines, half: head / 2, sign }
     }
 
-    /// Turns all heads of the token `row`. Where the angles are those of one sample, they start anew
+    /// Rotates all heads of the token `row`. Where the angles are those of one sample, they start anew
     /// with each.
     #[inline(always)]
-    fn turn(&self, row: usize, heads: &mut [f32]) {
+    fn rotate(&self, row: usize, heads: &mut [f32]) {
         let half = self.half;
         let first = row % (self.cosines.len() / half.max(1)) * half;
         let (cosine, sine) = (&self.cosines[first..][..half], &self.sines[first..][..half]);
@@ -109,18 +109,18 @@ impl Angles<'_> {
     }
 }
 
-/// The pairs of `x` turned by their angles.
-fn rotated(x: &FlexTensor, angles: [&FlexTensor; 2], turn: Turn) -> FlexTensor {
+/// The pairs of `x` rotated by their angles.
+fn rotated(x: &FlexTensor, angles: [&FlexTensor; 2], rotation: Rotation) -> FlexTensor {
     let (values, shape) = (storage::values(x), storage::sizes(x));
     let width = shape[2] * shape[3];
-    let angles = Angles::new(angles, shape[3], turn);
+    let angles = Angles::new(angles, shape[3], rotation);
     let out = write_rows(
         values.len(),
         width,
         #[inline(always)]
         |row, slots| {
             let out = copy(slots, &values[row * width..][..width]);
-            angles.turn(row, out);
+            angles.rotate(row, out);
             out
         },
     );

@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use data::preprocess::{Buckets, Cause, Frame, Media, Probe, Report, Rules, doctor, find_sources};
+use data::preprocess::{
+    Buckets, Cause, Media, Probe, Report, RgbFrame, Rules, doctor, find_sources,
+};
 use data::store::Bucket;
 use engine::ClipSizes;
 use indicatif::ProgressBar;
@@ -103,7 +105,7 @@ impl Media for Watched<'_> {
     fn read(
         &self,
         path: &Path,
-        each: &mut dyn FnMut(Frame) -> ControlFlow<()>,
+        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
     ) -> Result<(), Cause> {
         self.media.read(path, each)
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use data::world::{Options, Scene, Tone, World};
+use data::world::{MovingShape, Options, Tone, World};
 use engine::{Pipeline, Progress, Request, Setup, Solving};
 use recipe::{Answer, Exam, Score, ShapesConfig, Task};
 use serde_json::json;
@@ -119,7 +119,8 @@ pub(crate) fn sit(
     sampling: &Sampling,
     progress: &mut dyn Progress,
 ) -> Outcome<Vec<Answer>> {
-    let scenes: Vec<Scene> = ShapesConfig { withheld: Vec::new(), ..shapes.clone() }.scenes()?;
+    let scenes: Vec<MovingShape> =
+        ShapesConfig { withheld: Vec::new(), ..shapes.clone() }.scenes()?;
     World::new(shapes.world, shapes.seed).map_err(recipe::Error::from)?;
     let exam = Exam::new(task, shapes.rendered()?, &scenes);
     Ok(exam.sit(model, &sampling.for_exams(), progress)?)

@@ -79,7 +79,8 @@ pub(crate) fn with_exam(
         let verdict = if answer.is_right() { Verdict::Right } else { Verdict::Wrong };
         let wrong = ["shape", "colour", "direction"].iter().zip(answer.right);
         let wrong: Vec<&str> = wrong.filter(|(_, right)| !right).map(|(name, _)| *name).collect();
-        let clip = journal::Clip::new(bytes, answer.scene.to_string(), verdict).map_err(refused)?;
+        let clip = journal::CaptionedClip::new(bytes, answer.scene.to_string(), verdict)
+            .map_err(refused)?;
         shown.push(match wrong.is_empty() {
             true => clip,
             false => clip.with_note(format!("not read: {}", wrong.join(", "))),

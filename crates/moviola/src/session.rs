@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use journal::{Journal, Peak};
-use recipe::{FREE, Facts, Recipe, Recorder, Run, Site};
+use recipe::{Environment, FREE, Facts, Recipe, Recorder, Run};
 use train::{Callback, Resumed};
 
 use crate::failure::{Failure, Outcome};
@@ -56,9 +56,15 @@ pub(crate) fn learn(
     let watch = Watch::new(recipe.run.steps);
     let goal = watch.goal();
     let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(watch), Box::new(journal.clone())];
-    let site =
-        Site { folder: Some(folder), device: device.clone(), hub, negative, callbacks, record };
-    let Run { trainer, facts, .. } = recipe.build(site)?;
+    let environment = Environment {
+        folder: Some(folder),
+        device: device.clone(),
+        hub,
+        negative,
+        callbacks,
+        record,
+    };
+    let Run { trainer, facts, .. } = recipe.build(environment)?;
     let flops_per_second = kernels::measure_fma_peak(rayon::current_num_threads());
     let peak = Peak { flops_per_token: facts.flops_per_token, flops_per_second };
     goal.set(peak.flops_per_second / peak.flops_per_token);

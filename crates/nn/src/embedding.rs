@@ -52,8 +52,8 @@ pub fn position_embedding(positions: &Tensor<4>, axes: &[usize], width: usize) -
 /// Cosines and sines for `kernels::rope`, `[B, T, P]` each, or `[1, T, P]` where all samples have the
 /// same positions `[B, axes, T, 2]`.
 ///
-/// Axis `i` turns the next `pairs[i]` pairs of a head by where the token begins, at frequencies that
-/// fall from 1 towards 1/10,000; `P` is the sum of `pairs`. Angles are f64 until they are turned.
+/// Axis `i` rotates the next `pairs[i]` pairs of a head by where the token begins, at frequencies that
+/// fall from 1 towards 1/10,000; `P` is the sum of `pairs`. Angles are f64 until they are cosines and sines.
 pub fn rope_angles(positions: &Tensor<4>, pairs: &[usize]) -> [Tensor<3>; 2] {
     let [batch, axes, tokens, _] = positions.dims();
     let starts = host(positions.clone().slice([0..batch, 0..axes, 0..tokens, 0..1]));
@@ -62,14 +62,14 @@ pub fn rope_angles(positions: &Tensor<4>, pairs: &[usize]) -> [Tensor<3>; 2] {
     let shape = [if alike { batch.min(1) } else { batch }, tokens, pairs.iter().sum()];
     let elements = shape.iter().product();
     let (mut cosines, mut sines) = (Vec::with_capacity(elements), Vec::with_capacity(elements));
-    // A grid has few distinct coordinates: one turn serves many tokens.
+    // A grid has few distinct coordinates: one rotation serves many tokens.
     let mut known = vec![BTreeMap::new(); pairs.len()];
     for row in 0..shape[0] * tokens {
         let (sample, token) = (row / tokens, row % tokens);
         for (axis, (known, &pairs)) in known.iter_mut().zip(pairs).enumerate() {
             let start = starts[(sample * axes + axis) * tokens + token];
             let (cosine, sine) =
-                known.entry(start.to_bits()).or_insert_with(|| turns(start, pairs));
+                known.entry(start.to_bits()).or_insert_with(|| rotations(start, pairs));
             cosines.extend_from_slice(cosine);
             sines.extend_from_slice(sine);
         }
@@ -79,7 +79,7 @@ pub fn rope_angles(positions: &Tensor<4>, pairs: &[usize]) -> [Tensor<3>; 2] {
 }
 
 /// The cosines and sines of one position on one axis.
-fn turns(position: f32, pairs: usize) -> (Vec<f32>, Vec<f32>) {
+fn rotations(position: f32, pairs: usize) -> (Vec<f32>, Vec<f32>) {
     let angle =
         |pair: usize| f64::from(position) * (1.0 / 10_000.0_f64.powf(pair as f64 / pairs as f64));
     let angles = || (0..pairs).map(angle);

@@ -25,7 +25,7 @@ pub struct Modality {
     /// What it is about.
     pub context: Context,
     /// The size of the whole picture, for families that are told it.
-    pub frame: Option<Frame>,
+    pub size: Option<SizeCondition>,
     /// Whether this stream takes part at all.
     pub enabled: bool,
 }
@@ -67,7 +67,7 @@ impl Context {
 
 /// The size of the whole picture in pixels and its proportion.
 #[derive(Clone, Debug)]
-pub struct Frame {
+pub struct SizeCondition {
     /// Height and width, `[B, 2]`.
     pub resolution: Tensor<2>,
     /// Height over width, `[B, 1]`.

@@ -31,7 +31,7 @@ pub use config::Options;
 pub use embedding::{grid_positions, position_embedding, rope_angles, timestep_embedding};
 pub use error::{Error, Result, most_similar};
 pub use fold::Dit;
-pub use inputs::{Context, Frame, Inputs, Levels, Modality, Prediction};
+pub use inputs::{Context, Inputs, Levels, Modality, Prediction, SizeCondition};
 pub use layers::{
     Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, Normalize, Project, RmsNorm,
 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn::tensor::{Device, FloatDType};
 use data::loader::{self, Samples};
 use data::store::Dataset;
-use data::world::{Colour, Rendered, Scene, World};
+use data::world::{Colour, MovingShape, Rendered, World};
 use diffusion::{Geometry, Process, TimestepSampler, Tracks};
 use engine::PromptSetup;
 use folder::Hub;
@@ -15,8 +15,8 @@ use nn::{Context, OneDevice};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
-    Averaged, Batch, Callback, Draws, Ema, Feed, Frozen, Learns, Method, Parts, STUDENT, Schedule,
-    Strategy, Trained, Trainer, Training,
+    Averaged, Batch, Callback, Draws, Ema, Feed, Frozen, LearningRateSchedule, Learns, Method,
+    Parts, STUDENT, Strategy, Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
@@ -61,7 +61,7 @@ pub struct Facts {
 }
 
 /// What building a run needs beside its recipe.
-pub struct Site<'a> {
+pub struct Environment<'a> {
     /// The folder of the run, if it leaves anything behind.
     pub folder: Option<&'a Path>,
     /// Where to compute.
@@ -81,10 +81,10 @@ impl Recipe {
     ///
     /// # Errors
     /// A model, the data, the strategy or the method refuses.
-    pub fn build(&self, site: Site<'_>) -> Result<Run> {
+    pub fn build(&self, environment: Environment<'_>) -> Result<Run> {
         self.run.check()?;
-        let device = site.device;
-        let student = self.model(STUDENT, &self.models.student, &device, site.hub)?;
+        let device = environment.device;
+        let student = self.model(STUDENT, &self.models.student, &device, environment.hub)?;
         let family = student.description.family.name;
         let (geometry, process) =
             (student.description.geometry, student.description.process.clone());
@@ -93,7 +93,7 @@ impl Recipe {
         let trials = try_out(&source, &strategy, &device)?;
         let kind = (Kind::of(&student), trials.first());
         let samples = source.samples.count();
-        let looked_at = self.looked_at(&student, &source, &device)?;
+        let validation_setup = self.validation_setup(&student, &source, &device)?;
         let parameters: u64 =
             student.store.iter().map(|(_, own)| own.values.dims()[0] as u64).sum();
         let student = self.trained(STUDENT, student, &self.models.student)?;
@@ -106,25 +106,27 @@ impl Recipe {
             callbacks.push(Box::new(ema));
             average = Some(handle);
         }
-        callbacks.extend(site.callbacks);
-        if let (Some(look), Some(folder)) = (looked_at, site.folder) {
+        callbacks.extend(environment.callbacks);
+        if let (Some(look), Some(folder)) = (validation_setup, environment.folder) {
             let strategy = self.strategy(geometry)?;
             let look = look.validation(
                 (strategy, process.clone(), self.run.seed),
                 (folder, average.clone()),
-                site.record,
+                environment.record,
             );
             callbacks.push(Box::new(look));
         }
-        let others = self.others(kind, &strategy, &device, site.hub)?;
+        let others = self.others(kind, &strategy, &device, environment.hub)?;
         let strategy = (Box::new(strategy) as Box<dyn Strategy>, process);
-        let method = self.method((student, others), strategy, site.negative, &device)?;
+        let method = self.method((student, others), strategy, environment.negative, &device)?;
         let identity = source.identity.clone();
         let feed = LoaderFeed::new(source, device)?;
-        let checkpoints = match site.folder {
+        let checkpoints = match environment.folder {
             Some(folder) => {
-                let (recipe, origins) =
-                    (checkpoint::Recipe(self.resolved()?), self.origins(identity, site.hub)?);
+                let (recipe, origins) = (
+                    checkpoint::Recipe(self.resolved()?),
+                    self.origins(identity, environment.hub)?,
+                );
                 let own = Checkpoints::new(folder.join("checkpoints"), self.checkpoint, recipe)?;
                 Some(own.made_from(origins))
             }
@@ -186,11 +188,13 @@ impl Recipe {
     fn trained(&self, role: &'static str, model: Model, config: &TrainedConfig) -> Result<Trained> {
         let horizon = self.method.horizon(role, self.run.steps);
         let rate = &config.rate;
-        let schedule = Schedule::new(rate.peak, rate.warmup, rate.decay.clone(), horizon)?;
+        let learning_rate =
+            LearningRateSchedule::new(rate.peak, rate.warmup, rate.decay.clone(), horizon)?;
         let learns = self.learns(&config.learns);
         let recompute = self.recompute(&model, config.recompute)?;
         let layout = Arc::new(OneDevice { recompute });
-        let training = Training { learns, optimizer: config.optimizer.clone(), schedule, layout };
+        let training =
+            Training { learns, optimizer: config.optimizer.clone(), learning_rate, layout };
         Ok(Trained::new(role, Arc::clone(model.network()), model.store, training)?)
     }
 
@@ -387,7 +391,7 @@ impl ShapesConfig {
     ///
     /// # Errors
     /// A caption or colour that the world does not have, or nothing is left.
-    pub fn scenes(&self) -> Result<Vec<Scene>> {
+    pub fn scenes(&self) -> Result<Vec<MovingShape>> {
         let colour = |word: &String| {
             let known = Colour::KNOWN.into_iter().find(|colour| colour.word() == word);
             known.ok_or_else(|| {
@@ -399,7 +403,7 @@ impl ShapesConfig {
             true => Colour::ALL.to_vec(),
             false => self.colours.iter().map(colour).collect::<Result<_>>()?,
         };
-        let all = Scene::of(&colours);
+        let all = MovingShape::of(&colours);
         for caption in &self.withheld {
             if !all.iter().any(|scene| scene.to_string() == *caption) {
                 return Err(Error::Recipe(format!(
@@ -409,7 +413,7 @@ impl ShapesConfig {
                 )));
             }
         }
-        let seen = |scene: &Scene| !self.withheld.contains(&scene.to_string());
+        let seen = |scene: &MovingShape| !self.withheld.contains(&scene.to_string());
         Ok(all.into_iter().filter(seen).collect())
     }
 

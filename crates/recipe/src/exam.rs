@@ -9,7 +9,7 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use data::Clip;
 use data::media::{Frame, Waveform};
-use data::world::{Judge, Rendered, Scene, Tone};
+use data::world::{Judge, MovingShape, Rendered, Tone};
 use engine::{Frames, Given, Media, Pipeline, Progress, Request, Solving};
 use families::Text;
 
@@ -75,14 +75,14 @@ pub struct Sampling {
 pub struct Exam {
     task: Task,
     rendered: Rendered,
-    scenes: Vec<Scene>,
+    scenes: Vec<MovingShape>,
     judge: Judge,
 }
 
 /// One answer.
 pub struct Answer {
     /// What was asked for.
-    pub scene: Scene,
+    pub scene: MovingShape,
     /// The clip that was made.
     pub clip: Clip,
     /// The sound that was made with it.
@@ -106,7 +106,7 @@ impl Answer {
 
 impl Exam {
     /// All scenes of a world twice. `rendered` says how clips become latents.
-    pub fn new(task: Task, rendered: Rendered, scenes: &[Scene]) -> Exam {
+    pub fn new(task: Task, rendered: Rendered, scenes: &[MovingShape]) -> Exam {
         let judge = Judge::new(rendered.world.options());
         let count = scenes.len() * ROUNDS;
         let scenes = scenes.iter().copied().cycle().take(count).collect();
@@ -138,7 +138,7 @@ impl Exam {
     /// # Errors
     /// The world's clips do not suit its codec.
     pub fn request(&self, sampling: &Sampling) -> Result<Request> {
-        let caption = |scene: &Scene| match self.task {
+        let caption = |scene: &MovingShape| match self.task {
             Task::SoundOfVideo => String::new(),
             _ => scene.to_string(),
         };
@@ -256,7 +256,7 @@ impl Exam {
         colours.retain(|colour| *colour != scene.colour);
         let colour = colours.get(at % colours.len().max(1)).copied().unwrap_or(scene.colour);
         let world = &self.rendered.world;
-        world.show_scene(Scene { colour, ..scene }, FIRST_CLIP + at as u64).clip
+        world.show_scene(MovingShape { colour, ..scene }, FIRST_CLIP + at as u64).clip
     }
 
     /// Reads the answers; `unpasted` are the latents `[B, C, f, h, w]` without what was given.

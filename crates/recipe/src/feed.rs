@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use data::loader::{self, Loader, Part, Partial, Samples};
+use data::loader::{self, Loader, Partial, Replica, Samples};
 use data::store::{AUDIO_LATENTS, LATENTS, MASK, Origin, REF_LATENTS, Sample, TEXT};
 use nn::Context;
 use train::{Batch, Cursor, Error, Feed, Field, VideoLatents};
@@ -110,7 +110,7 @@ impl LoaderFeed {
         Ok(batches)
     }
 
-    fn convert(&self, batch: &loader::Batch) -> data::Result<Batch> {
+    fn convert(&self, batch: &loader::LoadedBatch) -> data::Result<Batch> {
         let rates: Vec<f64> = batch.origins.iter().map(|origin| origin.fps).collect();
         // A reference that is slower than its clip has fewer frames in the same time.
         let own_rates: Vec<f64> = batch.origins.iter().map(Origin::reference_fps).collect();
@@ -156,7 +156,7 @@ impl LoaderFeed {
 impl Source {
     fn loader(&self, cursor: loader::Cursor) -> data::Result<Loader> {
         let samples = Arc::clone(&self.samples);
-        Loader::new(samples, self.null.clone(), self.options, Part::WHOLE, cursor)
+        Loader::new(samples, self.null.clone(), self.options, Replica::ONLY, cursor)
     }
 }
 

@@ -23,7 +23,7 @@ mod score;
 mod shown;
 mod validation;
 
-pub use build::{FREE, Facts, Run, Site};
+pub use build::{Environment, FREE, Facts, Run};
 pub use error::{Error, Result};
 pub use exam::{Answer, Exam, Sampling, Task};
 pub use export::{Dialect, Student, Which};

@@ -72,8 +72,8 @@ impl Kind {
                 }
             };
         }
-        let said = OneDevice::default().predict(&**other.network(), &other.store, inputs);
-        said.map(drop).map_err(|err| {
+        let predicted = OneDevice::default().predict(&**other.network(), &other.store, inputs);
+        predicted.map(drop).map_err(|err| {
             Error::Recipe(format!("models.{role} cannot see what models.{STUDENT} sees: {err}"))
         })
     }

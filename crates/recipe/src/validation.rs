@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use data::Clip;
 use data::media::{ClipWriter, Frame, FrameRate};
-use data::world::{Judge, Scene};
+use data::world::{Judge, MovingShape};
 use diffusion::{NoiseLevels, Process};
 use engine::{Audio, Frames, Given, Media, Pipeline, Request, Residency, Setup, Solving};
 use nn::Store;
@@ -35,7 +35,7 @@ pub(crate) struct Validation {
     /// How clips end: `gif`, `mp4`, `png`.
     pub(crate) extension: &'static str,
     /// Reads clips of the shapes world.
-    pub(crate) judge: Option<(Judge, Vec<Scene>)>,
+    pub(crate) judge: Option<(Judge, Vec<MovingShape>)>,
     pub(crate) held_out: Option<HeldOut>,
     pub(crate) record: Recorder,
 }
@@ -146,8 +146,8 @@ impl HeldOut {
             for (level, sum) in LEVELS.into_iter().zip(&mut sums) {
                 let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level; samples]));
                 let inputs = self.strategy.inputs(&self.process, &scene, &levels, &noise);
-                let said = predict(&inputs.seen.inputs)?;
-                let losses = self.strategy.loss(&said, &inputs).total().into_data();
+                let prediction = predict(&inputs.seen.inputs)?;
+                let losses = self.strategy.loss(&prediction, &inputs).total().into_data();
                 *sum += losses.iter::<f64>().sum::<f64>();
             }
             first += samples as u64;
@@ -220,12 +220,12 @@ impl Kept {
 }
 
 /// What validation needs of a student before it begins to learn.
-pub(crate) struct LookedAt {
+pub(crate) struct ValidationSetup {
     every: u64,
     pipeline: Pipeline,
     request: Request,
     extension: &'static str,
-    judge: Option<(Judge, Vec<Scene>)>,
+    judge: Option<(Judge, Vec<MovingShape>)>,
     held_out: Option<Vec<Batch>>,
 }
 
@@ -234,28 +234,28 @@ impl Recipe {
     ///
     /// # Errors
     /// The student's folder is not one that the engine can use, or a prompt is missing.
-    pub(crate) fn looked_at(
+    pub(crate) fn validation_setup(
         &self,
         student: &Model,
         source: &Source,
         device: &Device,
-    ) -> Result<Option<LookedAt>> {
+    ) -> Result<Option<ValidationSetup>> {
         let Some(config) = &self.callbacks.validation else { return Ok(None) };
         let refuse = |reason: &str| Err(crate::error::Error::Recipe(reason.to_owned()));
         if config.every == 0 {
             return refuse("callbacks.validation.every is 0; give a number of steps");
         }
-        let known = Scene::of(&data::world::Colour::KNOWN);
+        let known = MovingShape::of(&data::world::Colour::KNOWN);
         let (prompts, judge) = match &self.data.source {
             SourceConfig::Shapes(shapes) => {
                 let prompts = match config.prompts.is_empty() {
-                    true => Scene::all().iter().map(Scene::to_string).collect(),
+                    true => MovingShape::all().iter().map(MovingShape::to_string).collect(),
                     false => config.prompts.clone(),
                 };
                 let scene = |prompt: &String| {
                     known.iter().find(|scene| scene.to_string() == *prompt).copied()
                 };
-                let scenes: Option<Vec<Scene>> = prompts.iter().map(scene).collect();
+                let scenes: Option<Vec<MovingShape>> = prompts.iter().map(scene).collect();
                 (prompts, scenes.map(|scenes| (Judge::new(&shapes.world), scenes)))
             }
             SourceConfig::Store(_) => (config.prompts.clone(), None),
@@ -283,11 +283,11 @@ impl Recipe {
         pipeline.check(&request)?;
         pipeline.forget_transformer();
         let every = config.every;
-        Ok(Some(LookedAt { every, pipeline, request, extension, judge, held_out }))
+        Ok(Some(ValidationSetup { every, pipeline, request, extension, judge, held_out }))
     }
 }
 
-impl LookedAt {
+impl ValidationSetup {
     /// The callback of a run.
     pub(crate) fn validation(
         self,
@@ -295,7 +295,7 @@ impl LookedAt {
         (folder, average): (&Path, Option<Averaged>),
         record: Recorder,
     ) -> Validation {
-        let LookedAt { every, pipeline, request, extension, judge, held_out } = self;
+        let ValidationSetup { every, pipeline, request, extension, judge, held_out } = self;
         let held_out = held_out.map(|batches| HeldOut { batches, strategy, process, seed });
         let folder = folder.join("validation");
         Validation { every, pipeline, request, average, folder, extension, judge, held_out, record }

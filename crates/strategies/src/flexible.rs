@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use diffusion::{
-    Geometry, NoiseLevels, Part, Reference, ReferenceScale, Region, Scene, TimestepSampler, Tokens,
-    Track, Tracks,
+    Geometry, NoiseLevels, Reference, ReferenceScale, Region, Scene, TimestepSampler, Tokens,
+    Track, TrackKind, Tracks,
 };
 use nn::Prediction;
 use train::{Batch, Draws, Error, Losses, ModelInputs, Result, Strategy, VideoLatents};
@@ -55,8 +55,8 @@ impl Flexible {
         let latents = batch.video(self.name, &config.source)?;
         let tokens = self.tokens(&config.source, latents)?;
         let context = batch.text(self.name, &config.text)?.clone();
-        let mut track = Track::new(part(config), tokens, context);
-        track.frame = self.geometry.frame_size(&latents.values);
+        let mut track = Track::new(kind(config), tokens, context);
+        track.size = self.geometry.size_condition(&latents.values);
         self.fix(&mut track, config, batch, &draws.below("video"))?;
         for (index, source) in chosen_references(config, &draws.below("video")) {
             let own = batch.video(self.name, &source)?;
@@ -81,7 +81,7 @@ impl Flexible {
     fn audio(&self, config: &ModalityConfig, batch: &Batch, draws: &Draws) -> Result<Track> {
         let tokens = self.geometry.audio(batch.audio(self.name, &config.source)?);
         let context = batch.text(self.name, &config.text)?.clone();
-        let mut track = Track::new(part(config), tokens, context);
+        let mut track = Track::new(kind(config), tokens, context);
         self.fix(&mut track, config, batch, draws)?;
         for (_, source) in chosen_references(config, draws) {
             let own = self.geometry.audio(batch.audio(self.name, &source)?);
@@ -205,8 +205,8 @@ impl Masks {
     }
 }
 
-fn part(config: &ModalityConfig) -> Part {
-    if config.generated { Part::Generated } else { Part::Given }
+fn kind(config: &ModalityConfig) -> TrackKind {
+    if config.generated { TrackKind::Generated } else { TrackKind::Given }
 }
 
 /// References are drawn once for all samples: they change how many tokens there are.
@@ -243,8 +243,8 @@ impl Strategy for Flexible {
         let draws = draws.below("level");
         Ok(scene.each(|name, track| {
             let own = if name == "audio" { self.samplers.audio } else { Some(self.samplers.video) };
-            let level = |sample: usize| match (track.part, own) {
-                (Part::Generated, Some(sampler)) => {
+            let level = |sample: usize| match (track.kind, own) {
+                (TrackKind::Generated, Some(sampler)) => {
                     let draw = draws.sample(name, sample);
                     match draws.part(sample).filter(|_| self.stratified) {
                         Some((part, parts)) => sampler.level_in(part, parts, draw, track.tokens()),

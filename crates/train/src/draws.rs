@@ -29,8 +29,8 @@ impl Draws {
     /// known: every sample another one, dealt anew at each step.
     pub fn part(&self, sample: usize) -> Option<(u64, u64)> {
         let whole = self.whole.filter(|whole| *whole > 0)?;
-        let turn = f64::from(self.shared("parts").uniform(0..1)[0]) * whole as f64;
-        Some(((self.first + sample as u64 + turn as u64) % whole, whole))
+        let offset = f64::from(self.shared("parts").uniform(0..1)[0]) * whole as f64;
+        Some(((self.first + sample as u64 + offset as u64) % whole, whole))
     }
 
     /// The global index of the first sample.

@@ -14,8 +14,8 @@ mod lora;
 mod method;
 mod role;
 
+mod learning_rate;
 mod optimizer;
-mod schedule;
 
 mod ema;
 mod event;
@@ -34,13 +34,13 @@ pub use ema::{Ema, EmaConfig};
 pub use error::{Error, Result};
 pub use event::{Callback, Event};
 pub use initial::initial;
+pub use learning_rate::{Decay, LearningRateSchedule};
 pub use lora::{Adapters, Dropout, LoraConfig, matches};
 pub use method::{LossReport, Method, Pass, Report, STUDENT};
 pub use optimizer::{AdamWConfig, LrMatch, MuonConfig, Optimizer, OptimizerConfig, SgdConfig};
 pub use reduce::{Alone, Reduce};
 pub use report::{BUCKETS, BucketReport, Outcome, RoleReport, StepReport};
 pub use role::{Averaged, Frozen, Learns, SampleLoss, Trained, Training};
-pub use schedule::{Decay, Schedule};
 pub use state::{State, Value};
 pub use strategy::{Form, Losses, ModelInputs, Noised, Strategy, Target, beside, noise_for};
 pub use trainer::{LoopConfig, Parts, Resumed, Trainer};

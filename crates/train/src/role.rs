@@ -11,10 +11,10 @@ use kernels::{blend, sum_squares};
 use nn::{Inputs, Network, Parameter, Parameters, Prediction, Provider, Store, most_similar};
 
 use crate::error::{Error, Result};
+use crate::learning_rate::LearningRateSchedule;
 use crate::lora::{Adapters, Dropout, LoraConfig, matches};
 use crate::method::Pass;
 use crate::optimizer::{Optimizer, OptimizerConfig, Update};
-use crate::schedule::Schedule;
 use crate::state::State;
 
 /// The name of the network within a role, in checkpoints.
@@ -44,7 +44,7 @@ pub struct Training {
     /// The optimizer.
     pub optimizer: OptimizerConfig,
     /// The learning rate by update of this role.
-    pub schedule: Schedule,
+    pub learning_rate: LearningRateSchedule,
     /// How the network is run: on one device, what it keeps for the backward pass, over which ranks.
     pub layout: Arc<dyn nn::Schedule>,
 }
@@ -59,7 +59,7 @@ pub struct Trained {
     gradients: BTreeMap<String, Tensor<1>>,
     learning: BTreeMap<String, Vec<usize>>,
     optimizer: Optimizer,
-    schedule: Schedule,
+    learning_rate: LearningRateSchedule,
     layout: Arc<dyn nn::Schedule>,
     updates: u64,
     skipped: u64,
@@ -80,7 +80,7 @@ impl Trained {
         training: Training,
     ) -> Result<Trained> {
         store.agree(&[], |weights| network.declare(weights))?;
-        let Training { learns, optimizer, schedule, layout } = training;
+        let Training { learns, optimizer, learning_rate, layout } = training;
         let mut adapters = None;
         let names: Vec<String> = match learns {
             Learns::All => store.iter().map(|(name, _)| name.to_owned()).collect(),
@@ -117,7 +117,7 @@ impl Trained {
             gradients,
             learning,
             optimizer,
-            schedule,
+            learning_rate,
             layout,
             updates,
             skipped,
@@ -166,7 +166,7 @@ impl Trained {
 
     /// The learning rate of its next update.
     pub fn rate(&self) -> f64 {
-        self.schedule.rate(self.updates)
+        self.learning_rate.rate(self.updates)
     }
 
     /// The gradients so far.

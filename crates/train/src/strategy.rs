@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{Tensor, TensorData};
-use diffusion::{NoiseLevels, Part, Process, Scene, Track, Tracks};
+use diffusion::{NoiseLevels, Process, Scene, Track, TrackKind, Tracks};
 use nn::{Inputs, Prediction};
 
 use crate::batch::Batch;
@@ -238,21 +238,21 @@ impl ModelInputs {
     /// The mean squared error over the tokens that count, sample by sample; a track's share of the
     /// total is `weights` (video, audio).
     pub fn losses(&self, prediction: &Prediction, weights: [f64; 2]) -> Losses {
-        let said = match self.form {
+        let predicted = match self.form {
             Form::Prediction => self.seen.own(prediction),
             Form::Clean => self.seen.clean(prediction),
         };
-        let error = |track: &Track, target: &Target, said: Tensor<3>| {
+        let error = |track: &Track, target: &Target, predicted: Tensor<3>| {
             let wanted = match self.form {
                 Form::Prediction => target.value.clone(),
                 Form::Clean => track.clean.clone(),
             };
-            target.counts.then(|| target.error(said, wanted))
+            target.counts.then(|| target.error(predicted, wanted))
         };
         let scene = &self.seen.scene;
-        let video = error(&scene.video, &self.targets.video, said.video);
-        let sound = scene.audio.as_ref().zip(self.targets.audio.as_ref()).zip(said.audio);
-        let audio = sound.and_then(|((track, target), said)| error(track, target, said));
+        let video = error(&scene.video, &self.targets.video, predicted.video);
+        let sound = scene.audio.as_ref().zip(self.targets.audio.as_ref()).zip(predicted.audio);
+        let audio = sound.and_then(|((track, target), predicted)| error(track, target, predicted));
         Losses::new(prediction, [video, audio], weights)
     }
 }
@@ -288,9 +288,9 @@ impl Target {
         let counts = learnt.contains(&1.0);
         let mask = TensorData::new(learnt, [samples, tokens]);
         let mask = Tensor::<2>::from_data(mask, &track.device());
-        let sigma = (0..samples).map(|sample| match track.part {
-            Part::Generated => levels.of_sample(sample),
-            Part::Given => 0.0,
+        let sigma = (0..samples).map(|sample| match track.kind {
+            TrackKind::Generated => levels.of_sample(sample),
+            TrackKind::Given => 0.0,
         });
         Target { value, weight: mask.clone(), mask, sigma: sigma.collect(), counts }
     }

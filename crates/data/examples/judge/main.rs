@@ -6,7 +6,7 @@
 
 mod impostors;
 
-use data::world::{Evidence, Judge, Options, Scene, World};
+use data::world::{Evidence, Judge, MovingShape, Options, World};
 use impostors::{Change, HARM, IMPOSTORS};
 
 /// The rates of one row.
@@ -71,7 +71,7 @@ fn rates(world: &World, change: Change, clips: u64) -> Rates {
 /// The share of clips that are accepted for a caption which differs in one word.
 fn wrong_captions(world: &World, clips: u64) -> f64 {
     let judge = Judge::new(world.options());
-    let differs_by_one = |a: &Scene, b: &Scene| {
+    let differs_by_one = |a: &MovingShape, b: &MovingShape| {
         [a.shape != b.shape, a.colour != b.colour, a.direction != b.direction]
             .into_iter()
             .filter(|differs| *differs)
@@ -81,7 +81,7 @@ fn wrong_captions(world: &World, clips: u64) -> f64 {
     let accepted = (0..clips).filter(|index| {
         let shown = world.show(*index);
         let reading = judge.read(&impostors::noisy(&shown.clip, 0.15, *index));
-        let others = Scene::all();
+        let others = MovingShape::all();
         let mut others = others.iter().filter(|other| differs_by_one(&shown.scene, other));
         others.any(|other| reading.shows(other))
     });

@@ -20,7 +20,7 @@ pub struct Drawn {
 
 /// Our part of a global batch.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct LoadedBatch {
     /// Where the batch is in the sequence.
     pub cursor: Cursor,
     /// Our places in the global batch.
@@ -34,13 +34,13 @@ pub struct Batch {
     tensors: BTreeMap<String, TensorData>,
 }
 
-impl Batch {
+impl LoadedBatch {
     /// Stacks samples. Texts are padded with zeros to the longest and get a mask.
     pub(super) fn stack(
         samples: Vec<(Drawn, Sample)>,
         null: &BTreeMap<String, TensorData>,
         (cursor, places, global): (Cursor, Range<usize>, usize),
-    ) -> Result<Batch> {
+    ) -> Result<LoadedBatch> {
         let (drawn, samples): (Vec<Drawn>, Vec<Sample>) = samples.into_iter().unzip();
         let keys: Vec<String> = samples.iter().flat_map(|it| it.tensors.keys()).cloned().collect();
         let mut tensors = BTreeMap::new();
@@ -64,7 +64,7 @@ impl Batch {
             }
         }
         let origins = samples.into_iter().map(|sample| sample.origin).collect();
-        Ok(Batch { cursor, places, global, drawn, origins, tensors })
+        Ok(LoadedBatch { cursor, places, global, drawn, origins, tensors })
     }
 
     /// How many samples our part has.

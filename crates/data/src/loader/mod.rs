@@ -21,7 +21,7 @@ use diffusion::Draw;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use batch::{Batch, Drawn};
+pub use batch::{Drawn, LoadedBatch};
 pub use plan::{Cursor, Partial, Plan};
 
 use crate::error::{Error, Result};
@@ -107,18 +107,18 @@ impl Default for Options {
     }
 }
 
-/// Which part of every batch is ours.
+/// Which replica of the model we feed, and so which part of every batch is ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Replica {
     /// Our place, from 0.
     pub rank: usize,
-    /// How many parts there are.
+    /// How many replicas there are.
     pub world: usize,
 }
 
-impl Part {
-    /// The whole batch.
-    pub const WHOLE: Part = Part { rank: 0, world: 1 };
+impl Replica {
+    /// The only one, which takes the whole batch.
+    pub const ONLY: Replica = Replica { rank: 0, world: 1 };
 
     /// Our places in a batch of the given length: parts are contiguous, and the first ones are longer
     /// by one if it does not divide.
@@ -133,7 +133,7 @@ pub struct Loader {
     plan: Plan,
     cursor: Cursor,
     /// Taken when the loader goes, so that the thread notices.
-    batches: Option<Receiver<Result<Batch>>>,
+    batches: Option<Receiver<Result<LoadedBatch>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -148,14 +148,14 @@ impl Loader {
         samples: Arc<dyn Samples>,
         null: BTreeMap<String, TensorData>,
         options: Options,
-        part: Part,
+        replica: Replica,
         cursor: Cursor,
     ) -> Result<Loader> {
         check_dropout(&*samples, &null, options.caption_dropout)?;
-        let plan = Plan::new(&*samples, options, part)?;
+        let plan = Plan::new(&*samples, options, replica)?;
         plan.check(cursor)?;
         let (sender, batches) = sync_channel(options.prefetch.max(1));
-        let reader = Reader { samples, null, options, part, plan: plan.clone() };
+        let reader = Reader { samples, null, options, replica, plan: plan.clone() };
         let thread = std::thread::Builder::new()
             .name("loader".to_owned())
             .spawn(move || reader.run(cursor, &sender))
@@ -167,7 +167,7 @@ impl Loader {
     ///
     /// # Errors
     /// A sample that cannot be read; the loader then stays where it is and gives no more.
-    pub fn next_batch(&mut self) -> Result<Batch> {
+    pub fn next_batch(&mut self) -> Result<LoadedBatch> {
         let stopped = || Error::Loader { reason: "it stopped after an earlier error".to_owned() };
         let batches = self.batches.as_ref().ok_or_else(stopped)?;
         let batch = batches.recv().map_err(|_| stopped())??;
@@ -201,13 +201,13 @@ struct Reader {
     samples: Arc<dyn Samples>,
     null: BTreeMap<String, TensorData>,
     options: Options,
-    part: Part,
+    replica: Replica,
     plan: Plan,
 }
 
 impl Reader {
     /// Reads batches until nobody wants them.
-    fn run(&self, mut cursor: Cursor, sender: &SyncSender<Result<Batch>>) {
+    fn run(&self, mut cursor: Cursor, sender: &SyncSender<Result<LoadedBatch>>) {
         let mut batches = self.plan.epoch(cursor.epoch);
         loop {
             let batch = self.read(cursor, &batches[cursor.position as usize]);
@@ -223,14 +223,14 @@ impl Reader {
         }
     }
 
-    fn read(&self, cursor: Cursor, batch: &[usize]) -> Result<Batch> {
-        let places = self.part.places(batch.len());
+    fn read(&self, cursor: Cursor, batch: &[usize]) -> Result<LoadedBatch> {
+        let places = self.replica.places(batch.len());
         let samples = batch[places.clone()].iter().map(|&index| {
             let dropped = self.drops(cursor.epoch, index);
             Ok((Drawn { index, dropped }, self.samples.read(index)?))
         });
         let samples = samples.collect::<Result<Vec<_>>>()?;
-        Batch::stack(samples, &self.null, (cursor, places, batch.len()))
+        LoadedBatch::stack(samples, &self.null, (cursor, places, batch.len()))
     }
 
     /// Whether a sample goes without its caption in an epoch.

@@ -6,7 +6,7 @@ use diffusion::Draw;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Options, Part, Samples};
+use super::{Options, Replica, Samples};
 use crate::error::{Error, Result};
 
 /// A place in the endless sequence of batches.
@@ -46,19 +46,19 @@ impl Plan {
     ///
     /// # Errors
     /// There are none, a batch has none, or a part of some batch would have none.
-    pub fn new(samples: &dyn Samples, options: Options, part: Part) -> Result<Plan> {
+    pub fn new(samples: &dyn Samples, options: Options, replica: Replica) -> Result<Plan> {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for index in 0..samples.count() {
             groups.entry(samples.group(index)).or_default().push(index);
         }
         let draw = Draw::new(options.seed).stream("shuffle");
         let plan = Plan { groups, batch: options.batch, partial: options.partial, draw };
-        plan.check_parts(part)?;
+        plan.check_replicas(replica)?;
         Ok(plan)
     }
 
-    fn check_parts(&self, part: Part) -> Result<()> {
-        let Part { rank, world } = part;
+    fn check_replicas(&self, replica: Replica) -> Result<()> {
+        let Replica { rank, world } = replica;
         let refuse = |reason: String| Err(Error::Loader { reason });
         if rank >= world {
             return refuse(format!("rank {rank} is not one of {world}"));

@@ -14,7 +14,7 @@
 //! Nothing half-written is ever seen under the path: it appears whole when the writer is
 //! finished, and not at all if the writer is dropped before.
 //!
-//! [`Clip::read`] and [`ClipReader`] read any video by the program `ffmpeg`, and pictures and folders of
+//! [`DecodedClip::read`] and [`ClipReader`] read any video by the program `ffmpeg`, and pictures and folders of
 //! pictures without it. A [`Waveform`] is the sound of a clip, as a WAV file.
 
 mod error;
@@ -41,7 +41,7 @@ pub use ffmpeg::ClipReader;
 pub use frame::Frame;
 pub use rate::FrameRate;
 pub(crate) use read::picture_size;
-pub use read::{Clip, is_picture};
+pub use read::{DecodedClip, is_picture};
 pub use sound::Waveform;
 pub(crate) use stream::Stream;
 pub use write::{ClipWriter, Format};

@@ -11,7 +11,7 @@ const PICTURES: [&str; 5] = ["png", "jpg", "jpeg", "webp", "bmp"];
 
 /// Frames of one size, `[frames, height, width, 3]`, red, green and blue of 8 bits.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Clip {
+pub struct DecodedClip {
     frames: usize,
     height: usize,
     width: usize,
@@ -20,23 +20,23 @@ pub struct Clip {
     bytes: Vec<u8>,
 }
 
-impl Clip {
+impl DecodedClip {
     /// Reads a picture, a whole video, or the pictures of a folder in order of name.
     ///
     /// # Errors
     ///
     /// If there is no such file, it is neither, it is damaged, or ffmpeg is needed and not
     /// installed.
-    pub fn read(path: &Path) -> Result<Clip> {
+    pub fn read(path: &Path) -> Result<DecodedClip> {
         match is_picture(path) {
-            _ if path.is_dir() => Clip::folder(path),
-            true => Clip::picture(path),
-            false => Clip::video(path),
+            _ if path.is_dir() => DecodedClip::folder(path),
+            true => DecodedClip::picture(path),
+            false => DecodedClip::video(path),
         }
     }
 
     /// The pictures of a folder, which plays at no known rate.
-    fn folder(path: &Path) -> Result<Clip> {
+    fn folder(path: &Path) -> Result<DecodedClip> {
         let failed = |source| Error::Read { path: path.to_owned(), source };
         let entries = std::fs::read_dir(path).map_err(failed)?;
         let mut pictures: Vec<_> =
@@ -47,9 +47,9 @@ impl Clip {
         let Some((first, rest)) = pictures.split_first() else {
             return Err(refused("the folder holds no pictures"));
         };
-        let mut clip = Clip::picture(first)?;
+        let mut clip = DecodedClip::picture(first)?;
         for path in rest {
-            let next = Clip::picture(path)?;
+            let next = DecodedClip::picture(path)?;
             if next.size() != clip.size() {
                 return Err(refused("its pictures differ in size"));
             }
@@ -91,14 +91,14 @@ impl Clip {
     }
 
     /// A picture, turned as its camera was.
-    fn picture(path: &Path) -> Result<Clip> {
+    fn picture(path: &Path) -> Result<DecodedClip> {
         let image = decode_picture(path, |mut decoder| {
             let orientation = decoder.orientation()?;
             let mut image = DynamicImage::from_decoder(decoder)?;
             image.apply_orientation(orientation);
             Ok(image.into_rgb8())
         })?;
-        Ok(Clip {
+        Ok(DecodedClip {
             frames: 1,
             height: image.height() as usize,
             width: image.width() as usize,
@@ -107,7 +107,7 @@ impl Clip {
         })
     }
 
-    fn video(path: &Path) -> Result<Clip> {
+    fn video(path: &Path) -> Result<DecodedClip> {
         let mut reader = ClipReader::open(path)?;
         let refused =
             |reason: &str| Error::Decode { path: path.to_owned(), reason: reason.to_owned() };
@@ -122,7 +122,7 @@ impl Clip {
             bytes.extend(next);
             frames += 1;
         }
-        Ok(Clip { frames, height, width, rate: Some(reader.rate()), bytes })
+        Ok(DecodedClip { frames, height, width, rate: Some(reader.rate()), bytes })
     }
 }
 

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use super::{Cause, Frame, Media, Probe};
-use crate::media::{self, Clip, ClipReader, Stream, is_picture, picture_size};
+use super::{Cause, Media, Probe, RgbFrame};
+use crate::media::{self, ClipReader, DecodedClip, Stream, is_picture, picture_size};
 
 /// Files of the formats that people have. What they say of themselves is believed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,7 +18,7 @@ impl Media for MediaFiles {
     fn read(
         &self,
         path: &Path,
-        each: &mut dyn FnMut(Frame) -> ControlFlow<()>,
+        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
     ) -> Result<(), Cause> {
         read(path, each).map_err(cause)
     }
@@ -35,17 +35,17 @@ fn probe(path: &Path) -> media::Result<Probe> {
     Ok(Probe { frames, height, width, fps: rate.per_second() })
 }
 
-fn read(path: &Path, each: &mut dyn FnMut(Frame) -> ControlFlow<()>) -> media::Result<()> {
+fn read(path: &Path, each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>) -> media::Result<()> {
     if is_picture(path) {
-        let picture = Clip::read(path)?;
+        let picture = DecodedClip::read(path)?;
         let (height, width) = picture.size();
         // There is no second frame that it could go on to.
-        let _ = each(Frame { height, width, pixels: picture.bytes().to_vec() });
+        let _ = each(RgbFrame { height, width, pixels: picture.bytes().to_vec() });
         return Ok(());
     }
     let mut reader = ClipReader::open(path)?;
     while let Some((height, width, pixels)) = reader.next_frame()? {
-        if each(Frame { height, width, pixels }).is_break() {
+        if each(RgbFrame { height, width, pixels }).is_break() {
             break;
         }
     }
@@ -70,8 +70,8 @@ pub struct Decoded<'a>(pub &'a dyn Media);
 
 impl Media for Decoded<'_> {
     fn probe(&self, path: &Path) -> Result<Probe, Cause> {
-        let said = self.0.probe(path)?;
-        let mut found = Probe { frames: 0, ..said };
+        let stated = self.0.probe(path)?;
+        let mut found = Probe { frames: 0, ..stated };
         self.0.read(path, &mut |frame| {
             (found.height, found.width) = (frame.height, frame.width);
             found.frames += 1;
@@ -83,7 +83,7 @@ impl Media for Decoded<'_> {
     fn read(
         &self,
         path: &Path,
-        each: &mut dyn FnMut(Frame) -> ControlFlow<()>,
+        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
     ) -> Result<(), Cause> {
         self.0.read(path, each)
     }

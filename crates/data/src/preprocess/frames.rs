@@ -6,7 +6,7 @@ use std::path::Path;
 use image::imageops::{self, FilterType};
 use image::{ImageBuffer, Rgb, RgbImage};
 
-use super::{Cause, Frame, Media};
+use super::{Cause, Media, RgbFrame};
 use crate::clip::Clip;
 use crate::store::Bucket;
 
@@ -55,7 +55,7 @@ pub(super) fn read_frames(
     media: &dyn Media,
     path: &Path,
     frames: usize,
-    each: &mut dyn FnMut(Frame) -> Result<(), String>,
+    each: &mut dyn FnMut(RgbFrame) -> Result<(), String>,
 ) -> Result<(), Cause> {
     let mut read = 0;
     let mut fault = None;
@@ -78,8 +78,8 @@ pub(super) fn read_frames(
 }
 
 /// Crops a frame and brings it to the size of a bucket.
-fn fit(frame: Frame, bucket: &Bucket) -> Result<RgbImage, String> {
-    let Frame { height, width, pixels } = frame;
+fn fit(frame: RgbFrame, bucket: &Bucket) -> Result<RgbImage, String> {
+    let RgbFrame { height, width, pixels } = frame;
     let found = pixels.len();
     let image: Option<RgbImage> =
         ImageBuffer::<Rgb<u8>, _>::from_raw(width as u32, height as u32, pixels);
@@ -123,7 +123,7 @@ mod tests {
                 255
             }
         });
-        let frame = Frame { height, width, pixels: pixels.collect() };
+        let frame = RgbFrame { height, width, pixels: pixels.collect() };
         let image = fit(frame, &WIDE).unwrap();
         for (column, _, pixel) in image.enumerate_pixels() {
             let expected = if column < 16 { 0 } else { 255 };
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn a_frame_of_the_right_size_stays_as_it_is() {
         let pixels: Vec<u8> = (0..16 * 32 * 3).map(|at| (at * 7 % 256) as u8).collect();
-        let frame = Frame { height: 16, width: 32, pixels: pixels.clone() };
+        let frame = RgbFrame { height: 16, width: 32, pixels: pixels.clone() };
         assert_eq!(fit(frame, &WIDE).unwrap().into_raw(), pixels);
-        assert!(fit(Frame { height: 4, width: 4, pixels }, &WIDE).is_err());
+        assert!(fit(RgbFrame { height: 4, width: 4, pixels }, &WIDE).is_err());
     }
 }

@@ -10,7 +10,7 @@ use burn::tensor::TensorData;
 
 use super::doctor::Reason;
 use super::frames::{Crop, crop, read_frames};
-use super::{Frame, Media, Probe};
+use super::{Media, Probe, RgbFrame};
 use crate::clip::CHANNELS;
 use crate::store::Bucket;
 
@@ -98,8 +98,8 @@ impl Mask {
 }
 
 /// Which pixels `[H, W]` of a bucket show a white one of the frame, or a part of it.
-fn generated(frame: &Frame, bucket: &Bucket) -> Result<Vec<bool>, String> {
-    let Frame { height, width, pixels } = frame;
+fn generated(frame: &RgbFrame, bucket: &Bucket) -> Result<Vec<bool>, String> {
+    let RgbFrame { height, width, pixels } = frame;
     let found = pixels.len();
     if found != height * width * CHANNELS || found == 0 {
         return Err(format!("a frame of {height}x{width} has {found} values"));

@@ -46,7 +46,7 @@ pub struct Probe {
 
 /// One frame of a clip, `[H, W, 3]`, red first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct RgbFrame {
     /// Height in pixels.
     pub height: usize,
     /// Width in pixels.
@@ -70,7 +70,7 @@ pub trait Media {
     fn read(
         &self,
         path: &Path,
-        each: &mut dyn FnMut(Frame) -> ControlFlow<()>,
+        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
     ) -> Result<(), Cause>;
 }
 

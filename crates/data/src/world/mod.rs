@@ -13,7 +13,7 @@
 //! # Ok::<(), data::Error>(())
 //! ```
 
-mod scene;
+mod moving_shape;
 
 mod render;
 
@@ -27,8 +27,8 @@ mod words;
 
 pub use codec::{SoundBlocks, SpaceToDepth};
 pub use judge::{Evidence, Judge, Reading};
+pub use moving_shape::{Colour, Direction, MovingShape, Shape};
 pub use rendered::Rendered;
-pub use scene::{Colour, Direction, Scene, Shape};
 pub use tone::{Follows, PITCHES, Tone};
 pub use words::Words;
 
@@ -83,7 +83,7 @@ impl Default for Options {
 pub struct World {
     options: Options,
     draw: Draw,
-    scenes: Vec<Scene>,
+    scenes: Vec<MovingShape>,
 }
 
 /// Where a shape starts, how fast it goes and how large it is.
@@ -108,7 +108,7 @@ impl Motion {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
     /// What it shows.
-    pub scene: Scene,
+    pub scene: MovingShape,
     /// How it moves.
     pub motion: Motion,
     /// The frames.
@@ -125,7 +125,7 @@ impl Shown {
 }
 
 impl World {
-    /// A world with every scene of [`Scene::all`].
+    /// A world with every scene of [`MovingShape::all`].
     ///
     /// # Errors
     /// A number that is no size or speed, or a shape that could not stay within the frame.
@@ -133,14 +133,14 @@ impl World {
         check_ranges(&options)?;
         check_room(&options)?;
         let draw = Draw::new(seed).stream("shapes-world");
-        Ok(World { options, draw, scenes: Scene::all() })
+        Ok(World { options, draw, scenes: MovingShape::all() })
     }
 
     /// The same world with these scenes only, in this order; repeated ones occur more often.
     ///
     /// # Errors
     /// There are none.
-    pub fn with_scenes(self, scenes: Vec<Scene>) -> Result<World> {
+    pub fn with_scenes(self, scenes: Vec<MovingShape>) -> Result<World> {
         if scenes.is_empty() {
             return Err(refused("no scenes".to_owned(), "give at least one"));
         }
@@ -153,7 +153,7 @@ impl World {
     }
 
     /// The scenes it shows; clip `i` shows number `i` modulo their count.
-    pub fn scenes(&self) -> &[Scene] {
+    pub fn scenes(&self) -> &[MovingShape] {
         &self.scenes
     }
 
@@ -169,7 +169,7 @@ impl World {
     }
 
     /// The clip of an index, but of a given scene: start, speed and size are those of the index.
-    pub fn show_scene(&self, scene: Scene, index: u64) -> Shown {
+    pub fn show_scene(&self, scene: MovingShape, index: u64) -> Shown {
         let motion = self.motion(scene.direction, index);
         let tone = self.options.tone.map(|tone| tone.waveform(&scene, self.seconds()));
         Shown { scene, motion, clip: self.paint(&scene, &motion), tone }
@@ -192,7 +192,7 @@ impl World {
         Motion { start, velocity, size }
     }
 
-    fn paint(&self, scene: &Scene, motion: &Motion) -> Clip {
+    fn paint(&self, scene: &MovingShape, motion: &Motion) -> Clip {
         let Options { frames, height, width, .. } = self.options;
         let mut clip = Clip::black([frames, height, width]);
         let whole = Window { top: 0, left: 0, height, width };

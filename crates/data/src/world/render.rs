@@ -5,7 +5,7 @@
 //! line count only as far as they lie within. Nothing but additions, products and square roots is
 //! used, so that a clip has the same bits on every machine.
 
-use super::scene::Shape;
+use super::moving_shape::Shape;
 
 /// Lines per row of pixels.
 const LINES: usize = 8;

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use diffusion::Draw;
 
-use super::{Colour, Scene, SoundBlocks, SpaceToDepth, Words, World};
+use super::{Colour, MovingShape, SoundBlocks, SpaceToDepth, Words, World};
 use crate::clip::Clip;
 use crate::error::{Error, Result};
 use crate::loader::Samples;
@@ -74,7 +74,7 @@ impl Rendered {
         let drawn = Draw::new(0).stream("reference-colour").sample(index).uniform(0..1)[0];
         let at = (drawn * others.len() as f32) as usize;
         let colour = others.get(at).copied().unwrap_or(own.colour);
-        self.world.show_scene(Scene { colour, ..own }, index).clip
+        self.world.show_scene(MovingShape { colour, ..own }, index).clip
     }
 
     /// What stands for a dropped caption.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::scene::{Colour, Direction, Scene};
+use super::moving_shape::{Colour, Direction, MovingShape};
 
 /// The pitches in hertz, a major third apart.
 pub const PITCHES: [f64; 6] = [262.0, 330.0, 415.0, 523.0, 659.0, 831.0];
@@ -39,7 +39,7 @@ impl Default for Tone {
 
 impl Tone {
     /// Which of the [`PITCHES`] belongs to a scene.
-    pub fn pitch(&self, scene: &Scene) -> usize {
+    pub fn pitch(&self, scene: &MovingShape) -> usize {
         let place = match self.follows {
             Follows::Direction => Direction::ALL.iter().position(|it| *it == scene.direction),
             Follows::Colour => Colour::KNOWN.iter().position(|it| *it == scene.colour),
@@ -48,11 +48,11 @@ impl Tone {
     }
 
     /// The waveform of a scene, mono, for so many seconds.
-    pub fn waveform(&self, scene: &Scene, seconds: f64) -> Vec<f32> {
+    pub fn waveform(&self, scene: &MovingShape, seconds: f64) -> Vec<f32> {
         let rate = f64::from(self.sample_rate);
-        let turn = std::f64::consts::TAU * PITCHES[self.pitch(scene)] / rate;
+        let angle = std::f64::consts::TAU * PITCHES[self.pitch(scene)] / rate;
         let samples = (seconds * rate).round() as usize;
         // `libm`, so that the bits are the same on every machine.
-        (0..samples).map(|at| (AMPLITUDE * libm::sin(turn * at as f64)) as f32).collect()
+        (0..samples).map(|at| (AMPLITUDE * libm::sin(angle * at as f64)) as f32).collect()
     }
 }

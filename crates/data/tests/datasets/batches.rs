@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use burn::tensor::{Device, TensorData};
-use data::loader::{Batch, Cursor, Loader, Options, Part, Partial, Plan, Samples};
+use data::loader::{Cursor, LoadedBatch, Loader, Options, Partial, Plan, Replica, Samples};
 use data::store::{AUDIO_LATENTS, LATENTS, Sample, TEXT};
 use data::world::{Options as WorldOptions, Rendered, Tone, World};
 
@@ -25,30 +25,30 @@ fn options() -> Options {
     Options { batch: 4, seed: 5, caption_dropout: 0.3, prefetch: 3, ..Options::default() }
 }
 
-fn loader(options: Options, part: Part, cursor: Cursor) -> data::Result<Loader> {
+fn loader(options: Options, part: Replica, cursor: Cursor) -> data::Result<Loader> {
     Loader::new(Arc::new(samples()), null(), options, part, cursor)
 }
 
-fn take(loader: &mut Loader, count: usize) -> Vec<Batch> {
+fn take(loader: &mut Loader, count: usize) -> Vec<LoadedBatch> {
     (0..count).map(|_| loader.next_batch().unwrap()).collect()
 }
 
 /// All of a batch that can be compared.
-fn contents(batch: &Batch) -> impl PartialEq + std::fmt::Debug {
+fn contents(batch: &LoadedBatch) -> impl PartialEq + std::fmt::Debug {
     let tensors = batch.data().iter();
     let tensors: Vec<_> =
         tensors.map(|(key, it)| (key.clone(), it.shape().to_vec(), it.bytes().to_vec())).collect();
     (batch.cursor, batch.places.clone(), batch.global, batch.drawn.clone(), tensors)
 }
 
-fn indices(batches: &[Batch]) -> Vec<Vec<usize>> {
-    let indices = |batch: &Batch| batch.drawn.iter().map(|drawn| drawn.index).collect();
+fn indices(batches: &[LoadedBatch]) -> Vec<Vec<usize>> {
+    let indices = |batch: &LoadedBatch| batch.drawn.iter().map(|drawn| drawn.index).collect();
     batches.iter().map(indices).collect()
 }
 
 #[test]
 fn resuming_anywhere_is_as_if_nothing_had_happened() {
-    let mut whole = loader(options(), Part::WHOLE, Cursor::default()).unwrap();
+    let mut whole = loader(options(), Replica::ONLY, Cursor::default()).unwrap();
     let mut cursors = Vec::new();
     let batches: Vec<_> = (0..25)
         .map(|_| {
@@ -61,7 +61,7 @@ fn resuming_anywhere_is_as_if_nothing_had_happened() {
         assert_eq!(batches[at].cursor, cursor);
         let text = serde_json::to_string(&cursor).unwrap();
         let cursor = serde_json::from_str(&text).unwrap();
-        let mut resumed = loader(options(), Part::WHOLE, cursor).unwrap();
+        let mut resumed = loader(options(), Replica::ONLY, cursor).unwrap();
         let count = 3.min(batches.len() - at);
         for (resumed, batch) in take(&mut resumed, count).iter().zip(&batches[at..]) {
             assert_eq!(contents(resumed), contents(batch));
@@ -72,12 +72,13 @@ fn resuming_anywhere_is_as_if_nothing_had_happened() {
 #[test]
 fn the_global_batches_are_the_same_at_every_world_size() {
     let options = Options { batch: 5, partial: Partial::Drop, ..options() };
-    let mut whole = loader(options, Part::WHOLE, Cursor::default()).unwrap();
+    let mut whole = loader(options, Replica::ONLY, Cursor::default()).unwrap();
     let whole = take(&mut whole, 12);
     for world in [2, 3, 5] {
         let parts: Vec<_> = (0..world)
             .map(|rank| {
-                let mut loader = loader(options, Part { rank, world }, Cursor::default()).unwrap();
+                let mut loader =
+                    loader(options, Replica { rank, world }, Cursor::default()).unwrap();
                 take(&mut loader, 12)
             })
             .collect();
@@ -93,7 +94,7 @@ fn the_global_batches_are_the_same_at_every_world_size() {
 
 #[test]
 fn each_sample_is_seen_once_per_epoch() {
-    let mut loader = loader(options(), Part::WHOLE, Cursor::default()).unwrap();
+    let mut loader = loader(options(), Replica::ONLY, Cursor::default()).unwrap();
     let per_epoch = loader.plan().batches_per_epoch() as usize;
     let mut orders = BTreeSet::new();
     for epoch in 0..4 {
@@ -111,7 +112,7 @@ fn each_sample_is_seen_once_per_epoch() {
 #[test]
 fn with_drop_every_batch_is_full_and_who_waits_changes() {
     let options = Options { partial: Partial::Drop, ..options() };
-    let mut loader = loader(options, Part::WHOLE, Cursor::default()).unwrap();
+    let mut loader = loader(options, Replica::ONLY, Cursor::default()).unwrap();
     let groups: BTreeMap<_, _> =
         loader.plan().groups().map(|(name, count)| (name.to_owned(), count)).collect();
     assert_eq!(groups.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([3, 6, 14]));
@@ -132,7 +133,7 @@ fn batches_stack_what_the_samples_hold() {
     let device = Device::flex();
     let samples = samples();
     let options = Options { caption_dropout: 0.0, ..options() };
-    let mut loader = loader(options, Part::WHOLE, Cursor::default()).unwrap();
+    let mut loader = loader(options, Replica::ONLY, Cursor::default()).unwrap();
     for batch in take(&mut loader, 16) {
         let latents = batch.tensor::<5>(LATENTS, &device).unwrap().into_data();
         let expected: Vec<f32> = batch
@@ -166,7 +167,7 @@ fn batches_stack_what_the_samples_hold() {
 #[test]
 fn captions_are_dropped_by_seed_epoch_and_sample() {
     let device = Device::flex();
-    let drops = |options: Options, part: Part| {
+    let drops = |options: Options, part: Replica| {
         let mut loader = loader(options, part, Cursor::default()).unwrap();
         let per_epoch = loader.plan().batches_per_epoch() as usize;
         let mut drops = BTreeMap::new();
@@ -180,7 +181,7 @@ fn captions_are_dropped_by_seed_epoch_and_sample() {
         }
         drops
     };
-    let first = drops(options(), Part::WHOLE);
+    let first = drops(options(), Replica::ONLY);
     let count = first.values().filter(|it| **it).count() as f64;
     assert!((count / first.len() as f64 - 0.3).abs() < 0.05, "{count} of {}", first.len());
     // Each sample is dropped in some epochs and not in others.
@@ -189,30 +190,30 @@ fn captions_are_dropped_by_seed_epoch_and_sample() {
         assert_eq!(own.len(), 2);
     }
     // Neither the batch size nor another seed's order decides it.
-    assert_eq!(drops(Options { batch: 7, ..options() }, Part::WHOLE), first);
-    assert_ne!(drops(Options { seed: 6, ..options() }, Part::WHOLE), first);
+    assert_eq!(drops(Options { batch: 7, ..options() }, Replica::ONLY), first);
+    assert_ne!(drops(Options { seed: 6, ..options() }, Replica::ONLY), first);
 }
 
 #[test]
 fn what_cannot_be_loaded_is_refused() {
     let message = |made: data::Result<Loader>| made.err().unwrap().to_string();
-    let refuse = |options: Options, part: Part, cursor: Cursor, expected: &str| {
+    let refuse = |options: Options, part: Replica, cursor: Cursor, expected: &str| {
         let message = message(loader(options, part, cursor));
         assert!(message.contains(expected), "{message}");
     };
     let start = Cursor::default();
-    let three = Part { rank: 1, world: 3 };
-    refuse(Options { batch: 0, ..options() }, Part::WHOLE, start, "set batch to at least 1");
+    let three = Replica { rank: 1, world: 3 };
+    refuse(Options { batch: 0, ..options() }, Replica::ONLY, start, "set batch to at least 1");
     refuse(Options { batch: 2, ..options() }, three, start, "cannot be cut into 3 parts");
-    refuse(options(), Part { rank: 3, world: 3 }, start, "rank 3 is not one of 3");
+    refuse(options(), Replica { rank: 3, world: 3 }, start, "rank 3 is not one of 3");
     refuse(options(), three, start, "has 2 samples, too few for 3 parts");
     let drop = Options { partial: Partial::Drop, ..options() };
-    refuse(Options { batch: 15, ..drop }, Part::WHOLE, start, "the most are 14");
-    refuse(options(), Part::WHOLE, Cursor { epoch: 0, position: 7 }, "an epoch has 7");
-    refuse(Options { caption_dropout: 1.5, ..options() }, Part::WHOLE, start, "not a share");
-    let none = Loader::new(Arc::new(samples()), BTreeMap::new(), options(), Part::WHOLE, start);
+    refuse(Options { batch: 15, ..drop }, Replica::ONLY, start, "the most are 14");
+    refuse(options(), Replica::ONLY, Cursor { epoch: 0, position: 7 }, "an epoch has 7");
+    refuse(Options { caption_dropout: 1.5, ..options() }, Replica::ONLY, start, "not a share");
+    let none = Loader::new(Arc::new(samples()), BTreeMap::new(), options(), Replica::ONLY, start);
     assert!(message(none).contains("needs the null text of `text`"));
-    let empty = Loader::new(Arc::new(Vec::new()), null(), options(), Part::WHOLE, start);
+    let empty = Loader::new(Arc::new(Vec::new()), null(), options(), Replica::ONLY, start);
     assert!(message(empty).contains("there are no samples"));
 }
 
@@ -225,7 +226,7 @@ fn the_shapes_world_comes_in_batches() {
     let rendered = Rendered::new(world.clone(), 30).unwrap();
     let options = Options { batch: 6, caption_dropout: 0.2, ..Options::default() };
     let (null, samples) = (rendered.null(), Arc::new(rendered.clone()));
-    let mut loader = Loader::new(samples, null, options, Part::WHOLE, Cursor::default()).unwrap();
+    let mut loader = Loader::new(samples, null, options, Replica::ONLY, Cursor::default()).unwrap();
     let batch = loader.next_batch().unwrap();
     let clips = rendered.codec.decode(batch.tensor(LATENTS, &device).unwrap()).unwrap();
     let tones = rendered.sound.decode(batch.tensor(AUDIO_LATENTS, &device).unwrap()).unwrap();
@@ -271,10 +272,10 @@ impl Samples for Broken {
 #[test]
 fn an_error_comes_in_its_turn() {
     let samples: Arc<dyn Samples> = Arc::new(Broken(samples()));
-    let plan = Plan::new(&*samples, options(), Part::WHOLE).unwrap();
+    let plan = Plan::new(&*samples, options(), Replica::ONLY).unwrap();
     let turn = plan.epoch(0).iter().position(|batch| batch.contains(&8)).unwrap();
     let mut loader =
-        Loader::new(samples, null(), options(), Part::WHOLE, Cursor::default()).unwrap();
+        Loader::new(samples, null(), options(), Replica::ONLY, Cursor::default()).unwrap();
     take(&mut loader, turn);
     let message = loader.next_batch().unwrap_err().to_string();
     assert!(message.contains("sample 8 is broken"), "{message}");

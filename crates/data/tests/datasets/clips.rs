@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::TensorData;
 use data::Clip;
 use data::preprocess::{
-    Buckets, Cause, Encode, Entry, Frame, Media, Probe, Reason, Report, Rules, Summary, doctor,
+    Buckets, Cause, Encode, Entry, Media, Probe, Reason, Report, RgbFrame, Rules, Summary, doctor,
     find_sources, preprocess,
 };
 use data::store::{Dataset, Fingerprint, LATENTS, REF_LATENTS, TEXT, Writer};
@@ -34,13 +34,13 @@ impl Media for TextMedia {
     fn read(
         &self,
         path: &Path,
-        each: &mut dyn FnMut(Frame) -> ControlFlow<()>,
+        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
     ) -> Result<(), Cause> {
         let numbers = numbers(path)?;
         let (height, width, grey) = (numbers[1], numbers[2], numbers[3]);
         for frame in 0..*numbers.get(4).unwrap_or(&numbers[0]) {
             let pixels = vec![(grey + frame) as u8; height * width * 3];
-            if each(Frame { height, width, pixels }).is_break() {
+            if each(RgbFrame { height, width, pixels }).is_break() {
                 return Ok(());
             }
         }

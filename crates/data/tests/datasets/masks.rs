@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use burn::tensor::{DType, TensorData};
 use data::Clip;
 use data::preprocess::{
-    Buckets, Cause, Encode, Frame, MaskKind, Media, Probe, Report, Rules, Summary, doctor,
+    Buckets, Cause, Encode, MaskKind, Media, Probe, Report, RgbFrame, Rules, Summary, doctor,
     find_sources, preprocess,
 };
 use data::store::{Dataset, Fingerprint, LATENTS, MASK, TEXT, Writer, hash_parts};
@@ -48,7 +48,7 @@ impl Media for Boxes {
     fn read(
         &self,
         path: &Path,
-        each: &mut dyn FnMut(Frame) -> ControlFlow<()>,
+        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
     ) -> Result<(), Cause> {
         let Drawing { probe: Probe { frames, height, width, .. }, boxes } = Drawing::read(path)?;
         for frame in 0..frames {
@@ -59,7 +59,7 @@ impl Media for Boxes {
             };
             let pixels = (0..height * width * 3)
                 .map(|at| if is_white(at / 3 / width, at / 3 % width) { 255 } else { 0 });
-            if each(Frame { height, width, pixels: pixels.collect() }).is_break() {
+            if each(RgbFrame { height, width, pixels: pixels.collect() }).is_break() {
                 return Ok(());
             }
         }

@@ -1,7 +1,7 @@
 //! MP4: the container by its demuxer, the pictures by OpenH264's decoder, both by ffmpeg.
 
 use super::{Command, Frame, Path, frames, has_ffmpeg, psnr, rate, write};
-use data::media::Clip;
+use data::media::DecodedClip;
 use openh264::decoder::Decoder;
 use openh264::formats::YUVSource;
 use shiguredo_mp4::TrackKind;
@@ -167,7 +167,7 @@ fn check_with_ffmpeg(path: &Path, frames: &[Frame], fps: &str) {
     ] {
         assert!(text.lines().any(|found| found == line), "no {line} in {text}");
     }
-    let clip = Clip::read(path).unwrap();
+    let clip = DecodedClip::read(path).unwrap();
     assert_eq!((clip.frames(), clip.rate()), (frames.len(), Some(rate(fps))));
     assert_eq!(clip.size(), (coded(height), coded(width)));
     if clip.size() == (height, width) && height.min(width) >= 32 {

@@ -1,7 +1,7 @@
 //! Contact sheets, folders and tensors, which keep every pixel.
 
 use super::{Frame, frame, frames, names, rate, write};
-use data::media::{Clip, ClipWriter};
+use data::media::{ClipWriter, DecodedClip};
 use safetensors::SafeTensors;
 
 #[test]
@@ -46,7 +46,7 @@ fn a_folder_has_one_file_per_frame() {
         let want: Vec<String> = (0..11).map(|index| format!("{index:04}.png")).collect();
         assert_eq!(names(&path), want);
         for (name, frame) in want.iter().zip(&frames) {
-            let clip = Clip::read(&path.join(name)).unwrap();
+            let clip = DecodedClip::read(&path.join(name)).unwrap();
             assert_eq!(clip.bytes(), frame.bytes(), "{name}");
         }
     }

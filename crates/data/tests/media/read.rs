@@ -1,7 +1,7 @@
 //! Reading: pictures by ourselves, videos by ffmpeg.
 
 use super::{Command, Path, frame, frames, has_ffmpeg, psnr, rate, write};
-use data::media::{Clip, ClipReader};
+use data::media::{ClipReader, DecodedClip};
 use data::preprocess::{Media, MediaFiles};
 use image::{ColorType, DynamicImage, ImageFormat, RgbaImage};
 
@@ -13,7 +13,7 @@ fn pictures_of_several_formats_are_read() {
     for (name, least) in [("a.png", 90.0), ("a.bmp", 90.0), ("a.webp", 90.0), ("a.jpg", 30.0)] {
         let path = folder.path().join(name);
         image.save(&path).unwrap();
-        let clip = Clip::read(&path).unwrap();
+        let clip = DecodedClip::read(&path).unwrap();
         assert_eq!((clip.frames(), clip.size(), clip.rate()), (1, (24, 40), None), "{name}");
         let likeness = psnr(clip.bytes(), &want);
         assert!(likeness > least, "{name}: {likeness} dB");
@@ -28,11 +28,11 @@ fn other_colours_become_rgb() {
     let clear = RgbaImage::from_pixel(3, 2, image::Rgba([10, 200, 30, 0]));
     let path = folder.path().join("clear.jpg");
     clear.save_with_format(&path, ImageFormat::Png).unwrap();
-    assert_eq!(Clip::read(&path).unwrap().bytes(), [10, 200, 30].repeat(6));
+    assert_eq!(DecodedClip::read(&path).unwrap().bytes(), [10, 200, 30].repeat(6));
     let grey = DynamicImage::new(3, 2, ColorType::L16);
     let path = folder.path().join("grey.png");
     grey.save(&path).unwrap();
-    assert_eq!(Clip::read(&path).unwrap().bytes(), [0; 18]);
+    assert_eq!(DecodedClip::read(&path).unwrap().bytes(), [0; 18]);
 }
 
 pub(super) fn ffmpeg(arguments: &[&str], output: &Path) {
@@ -63,7 +63,7 @@ fn a_lossless_video_is_read_exactly() {
         "bgr0",
     ];
     ffmpeg(&arguments, &video);
-    let clip = Clip::read(&video).unwrap();
+    let clip = DecodedClip::read(&video).unwrap();
     assert_eq!((clip.frames(), clip.size()), (9, (18, 30)));
     assert_eq!(clip.rate(), Some(rate("29.97")));
     for (index, frame) in frames.iter().enumerate() {
@@ -86,7 +86,7 @@ fn a_variable_rate_is_averaged() {
     let few = "select='lt(n,24)+not(mod(n,4))'";
     let arguments = ["-f", "lavfi", "-i", source, "-vf", few, "-fps_mode", "vfr", "-c:v", "mpeg4"];
     ffmpeg(&arguments, &path);
-    let clip = Clip::read(&path).unwrap();
+    let clip = DecodedClip::read(&path).unwrap();
     assert_eq!(clip.frames(), 30);
     let rate = clip.rate().unwrap().per_second();
     assert!((14.5..16.5).contains(&rate), "{rate}");
@@ -111,7 +111,7 @@ fn a_rotated_video_is_turned() {
     let turned = [[0; 4], one, [0; 4], minus_one, [0; 4]].concat();
     bytes[matrix..matrix + 20].copy_from_slice(&turned);
     std::fs::write(&path, bytes).unwrap();
-    assert_eq!(Clip::read(&path).unwrap().size(), (64, 32));
+    assert_eq!(DecodedClip::read(&path).unwrap().size(), (64, 32));
     let probe = MediaFiles.probe(&path).unwrap();
     assert_eq!((probe.frames, probe.height, probe.width), (3, 64, 32));
 }
@@ -124,10 +124,10 @@ fn damaged_videos_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("text.mp4");
     std::fs::write(&path, "this is text").unwrap();
-    let message = Clip::read(&path).unwrap_err().to_string();
+    let message = DecodedClip::read(&path).unwrap_err().to_string();
     assert!(message.contains("text.mp4") && message.contains("Invalid data"), "{message}");
     let sound = folder.path().join("sound.wav");
     ffmpeg(&["-f", "lavfi", "-i", "sine=duration=0.1"], &sound);
-    let message = Clip::read(&sound).unwrap_err().to_string();
+    let message = DecodedClip::read(&sound).unwrap_err().to_string();
     assert!(message.contains("no video"), "{message}");
 }

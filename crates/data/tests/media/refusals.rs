@@ -1,7 +1,7 @@
 //! What is refused, in which words, and that nothing is left behind.
 
 use super::{Path, frame, names, rate};
-use data::media::{Clip, ClipWriter, Format, Frame};
+use data::media::{ClipWriter, DecodedClip, Format, Frame};
 
 const PATHS: [&str; 5] = ["clip.mp4", "clip.gif", "clip.png", "clip.safetensors", "frames"];
 
@@ -134,8 +134,8 @@ fn what_is_written_can_be_read_by_others() {
 fn files_that_are_no_clips_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("none.png");
-    contains(&Clip::read(&missing).unwrap_err().to_string(), &["cannot read", "none.png"]);
+    contains(&DecodedClip::read(&missing).unwrap_err().to_string(), &["cannot read", "none.png"]);
     let broken = folder.path().join("broken.jpg");
     std::fs::write(&broken, "this is text").unwrap();
-    contains(&Clip::read(&broken).unwrap_err().to_string(), &["cannot read", "broken.jpg"]);
+    contains(&DecodedClip::read(&broken).unwrap_err().to_string(), &["cannot read", "broken.jpg"]);
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 use data::Clip;
-use data::world::{Options, Scene, SoundBlocks, SpaceToDepth, Tone, Words, World};
+use data::world::{MovingShape, Options, SoundBlocks, SpaceToDepth, Tone, Words, World};
 use diffusion::Draw;
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
@@ -113,7 +113,7 @@ fn a_word_has_one_vector_wherever_it_stands() {
 fn vectors_are_normal_and_captions_are_bounded() {
     let device = Device::flex();
     let words = Words { length: 5, width: 512 };
-    let all: Vec<f32> = Scene::all()
+    let all: Vec<f32> = MovingShape::all()
         .iter()
         .flat_map(|scene| values(words.embed(&scene.to_string(), &device).unwrap()))
         .collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use data::world::{Colour, Direction, Follows, Options, PITCHES, Scene, Shape, Tone, World};
+use data::world::{Colour, Direction, Follows, MovingShape, Options, PITCHES, Shape, Tone, World};
 
 /// Awkward on purpose: odd sizes and frame counts, sizes and speeds that vary.
 fn varied() -> Options {
@@ -104,7 +104,8 @@ fn shapes_go_where_the_caption_says() {
 fn starts_sizes_and_speeds_fill_their_ranges() {
     let options = varied();
     let world = World::new(options, 6).unwrap();
-    let scene = Scene { shape: Shape::Square, colour: Colour::Red, direction: Direction::Down };
+    let scene =
+        MovingShape { shape: Shape::Square, colour: Colour::Red, direction: Direction::Down };
     let motions: Vec<_> = (0..500).map(|index| world.show_scene(scene, index).motion).collect();
     let spread = |value: &dyn Fn(usize) -> f64| {
         let values = (0..500).map(value);
@@ -120,7 +121,7 @@ fn starts_sizes_and_speeds_fill_their_ranges() {
 
 #[test]
 fn clips_take_turns_through_the_scenes() {
-    let all = Scene::all();
+    let all = MovingShape::all();
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 48);
     let held_out = [all[3], all[17], all[30], all[46]];
     let kept: Vec<_> = all.into_iter().filter(|scene| !held_out.contains(scene)).collect();
@@ -133,8 +134,8 @@ fn clips_take_turns_through_the_scenes() {
 
 #[test]
 fn captions_are_read_as_they_are_written() {
-    for scene in Scene::of(&Colour::KNOWN) {
-        assert_eq!(scene.to_string().parse::<Scene>().unwrap(), scene);
+    for scene in MovingShape::of(&Colour::KNOWN) {
+        assert_eq!(scene.to_string().parse::<MovingShape>().unwrap(), scene);
     }
     let cases = [
         ("a red circle", "write it like"),
@@ -143,7 +144,7 @@ fn captions_are_read_as_they_are_written() {
         ("a red circle moves away", "there is no direction `away`"),
     ];
     for (caption, expected) in cases {
-        let message = caption.parse::<Scene>().unwrap_err().to_string();
+        let message = caption.parse::<MovingShape>().unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     }
 }

@@ -4,7 +4,7 @@
 mod impostors;
 
 use data::Clip;
-use data::world::{Colour, Follows, Judge, Options, Reading, Scene, Tone, World};
+use data::world::{Colour, Follows, Judge, MovingShape, Options, Reading, Tone, World};
 use diffusion::Draw;
 use impostors::{Change, HARM, IMPOSTORS};
 
@@ -83,7 +83,8 @@ fn every_word_of_the_caption_counts() {
         let shown = world.show(index);
         let reading = judge.read(&impostors::noisy(&shown.clip, 0.1, index));
         assert!(reading.shows(&shown.scene));
-        let others = Scene::of(&Colour::KNOWN).into_iter().filter(|other| *other != shown.scene);
+        let others =
+            MovingShape::of(&Colour::KNOWN).into_iter().filter(|other| *other != shown.scene);
         assert!(others.into_iter().all(|other| !reading.shows(&other)));
     }
 }
@@ -92,7 +93,8 @@ fn every_word_of_the_caption_counts() {
 fn the_colours_for_later_are_known_too() {
     let [world, _] = worlds();
     let judge = Judge::new(world.options());
-    for (index, scene) in Scene::of(&[Colour::Magenta, Colour::Cyan]).into_iter().enumerate() {
+    for (index, scene) in MovingShape::of(&[Colour::Magenta, Colour::Cyan]).into_iter().enumerate()
+    {
         let shown = world.show_scene(scene, index as u64);
         let clip = impostors::noisy(&impostors::blurred(&shown.clip, 0.5), 0.1, index as u64);
         assert!(judge.read(&clip).shows(&scene), "{scene}");
@@ -109,7 +111,7 @@ fn attributes_are_answered_one_by_one() {
         let (_, change) = IMPOSTORS.into_iter().find(|(it, _)| *it == name).unwrap();
         judge.read(&change(&world, &shown, 0))
     };
-    let Scene { shape, colour, direction } = shown.scene;
+    let MovingShape { shape, colour, direction } = shown.scene;
     let (shape, colour, direction) = (Some(shape), Some(colour), Some(direction));
     assert_eq!(change("still frames"), Reading { shape, colour, direction: None });
     let blob = change("blob with the circle's area");
@@ -136,7 +138,7 @@ fn strange_clips_show_nothing() {
 fn tones_are_heard_under_noise_and_a_little_out_of_tune() {
     let tone = Tone { follows: Follows::Colour, sample_rate: 8000 };
     let judge = Judge::new(&Options::default());
-    for (index, scene) in Scene::of(&Colour::KNOWN).into_iter().enumerate().step_by(3) {
+    for (index, scene) in MovingShape::of(&Colour::KNOWN).into_iter().enumerate().step_by(3) {
         let clean = tone.waveform(&scene, 0.5);
         let noise = Draw::new(1).stream("noise").sample(index as u64).normal(0..clean.len());
         let noisy: Vec<f32> = clean.iter().zip(&noise).map(|(x, noise)| x + 0.2 * noise).collect();

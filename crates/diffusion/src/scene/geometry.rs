@@ -4,7 +4,7 @@
 //! is told about sizes and places is computed here and nowhere else.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use nn::{Frame, patchify};
+use nn::{SizeCondition, patchify};
 
 use super::{AudioClock, Coordinates};
 use crate::{Error, Result};
@@ -188,12 +188,12 @@ impl Geometry {
     }
 
     /// The size of the picture that latents `[B, C, F, H, W]` stand for, for families that are told it.
-    pub fn frame_size(&self, latents: &Tensor<5>) -> Option<Frame> {
+    pub fn size_condition(&self, latents: &Tensor<5>) -> Option<SizeCondition> {
         let [batch, _, _, rows, columns] = latents.dims();
         let [_, high, wide] = self.factors;
         let [height, width] = [rows * high, columns * wide].map(|side| side as f32);
         let device = latents.device();
-        self.told_size.then(|| Frame {
+        self.told_size.then(|| SizeCondition {
             resolution: repeated(&[height, width], batch, &device),
             aspect_ratio: repeated(&[height / width], batch, &device),
         })
@@ -239,7 +239,7 @@ mod tests {
         assert!(even.latent_frames(7).is_err() && even.latent_frames(0).is_err());
     }
 
-    /// Frame by frame, each belongs to the latent frame that its group becomes.
+    /// SizeCondition by frame, each belongs to the latent frame that its group becomes.
     #[test]
     fn frames_belong_to_the_latent_frame_of_their_group() {
         let places = |grouping, factor| {

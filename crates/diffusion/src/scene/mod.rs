@@ -17,7 +17,7 @@ pub use levels::NoiseLevels;
 pub use place::{AudioClock, Coordinates, Time, align_reference};
 pub use reference::ReferenceScale;
 pub use region::{Region, pool_mask};
-pub use track::{Part, Reference, Track};
+pub use track::{Reference, Track, TrackKind};
 
 use nn::{Context, Inputs};
 

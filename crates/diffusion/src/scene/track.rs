@@ -3,14 +3,14 @@
 //! Shape letters: `B` samples, `N` tokens of the track, `R` tokens of its references, `C` channels.
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
-use nn::{Context, Frame, Levels, Modality, patchify, unpatchify};
+use nn::{Context, Levels, Modality, SizeCondition, patchify, unpatchify};
 
 use super::{NoiseLevels, Tokens};
 use crate::{Draw, Process};
 
 /// Whether a track is made or given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TrackKind {
     /// It starts as noise and is learnt.
     Generated,
     /// It is clean from the start and only looked at.
@@ -30,7 +30,7 @@ pub struct Reference {
 #[derive(Clone, Debug)]
 pub struct Track {
     /// Whether it is made or given.
-    pub part: Part,
+    pub kind: TrackKind,
     /// The clean tokens, `[B, N, C]`.
     pub clean: Tensor<3>,
     /// How its tokens are laid out: frames, rows, columns.
@@ -42,7 +42,7 @@ pub struct Track {
     /// What it is about.
     pub context: Context,
     /// The size of the picture, for families that are told it.
-    pub frame: Option<Frame>,
+    pub size: Option<SizeCondition>,
     /// Channels that stand beside those of the noisy tokens, `[B, N, C']`, for families that are
     /// shown pictures so.
     pub beside: Option<Tensor<3>>,
@@ -62,11 +62,11 @@ impl Track {
     ///
     /// # Panics
     /// Panics if the grid does not have as many tokens as there are.
-    pub fn new(part: Part, tokens: Tokens, context: Context) -> Track {
+    pub fn new(kind: TrackKind, tokens: Tokens, context: Context) -> Track {
         let Tokens { values: clean, positions, grid, patch } = tokens;
         assert_eq!(grid.iter().product::<usize>(), clean.dims()[1], "the grid holds every token");
-        let (frame, beside, fixed, references) = (None, None, None, Vec::new());
-        Track { part, clean, grid, patch, positions, context, frame, beside, fixed, references }
+        let (size, beside, fixed, references) = (None, None, None, Vec::new());
+        Track { kind, clean, grid, patch, positions, context, size, beside, fixed, references }
     }
 
     /// `B`.
@@ -139,10 +139,10 @@ impl Track {
             true => Tensor::from_inner(self.clean.clone()),
             false => self.clean.clone(),
         };
-        match (self.part, &self.fixed) {
-            (Part::Given, _) => clean(),
-            (Part::Generated, None) => tokens,
-            (Part::Generated, Some(fixed)) => {
+        match (self.kind, &self.fixed) {
+            (TrackKind::Given, _) => clean(),
+            (TrackKind::Generated, None) => tokens,
+            (TrackKind::Generated, Some(fixed)) => {
                 let [samples, count, channels] = self.clean.dims();
                 let mask = match tokens.device().is_autodiff() {
                     true => Tensor::<2, Bool>::from_inner(fixed.mask.clone()),
@@ -158,10 +158,10 @@ impl Track {
     /// 1 where a token is learnt and 0 where it is fixed or given, sample by sample.
     pub fn learnt(&self) -> Vec<f32> {
         let free = |fixed: &bool| if *fixed { 0.0 } else { 1.0 };
-        match (self.part, &self.fixed) {
-            (Part::Given, _) => vec![0.0; self.samples() * self.tokens()],
-            (Part::Generated, None) => vec![1.0; self.samples() * self.tokens()],
-            (Part::Generated, Some(fixed)) => fixed.values.iter().map(free).collect(),
+        match (self.kind, &self.fixed) {
+            (TrackKind::Given, _) => vec![0.0; self.samples() * self.tokens()],
+            (TrackKind::Generated, None) => vec![1.0; self.samples() * self.tokens()],
+            (TrackKind::Generated, Some(fixed)) => fixed.values.iter().map(free).collect(),
         }
     }
 
@@ -182,9 +182,9 @@ impl Track {
         let mut places: Vec<_> = self.references.iter().map(|one| one.positions.clone()).collect();
         places.push(self.positions.clone());
         let samples = self.samples();
-        let whole = |sample| match self.part {
-            Part::Generated => levels.of_sample(sample),
-            Part::Given => 0.0,
+        let whole = |sample| match self.kind {
+            TrackKind::Generated => levels.of_sample(sample),
+            TrackKind::Given => 0.0,
         };
         let sigma: Vec<f32> = (0..samples).map(whole).collect();
         let tokens = joined(tokens, 1);
@@ -198,7 +198,7 @@ impl Track {
             sigma: Tensor::from_data(TensorData::new(sigma, [samples]), &self.device()),
             positions: joined(places, 2),
             context: self.context.clone(),
-            frame: self.frame.clone(),
+            size: self.size.clone(),
             enabled: true,
         }
     }
@@ -243,7 +243,7 @@ impl Track {
     fn network_levels(&self, process: &Process, levels: &NoiseLevels) -> Levels {
         let (samples, references) = (self.samples(), self.reference_tokens());
         let count = levels.distinct(0).len();
-        let clean = self.part == Part::Given || self.fixed.is_some() || references > 0;
+        let clean = self.kind == TrackKind::Given || self.fixed.is_some() || references > 0;
         let wide = count + usize::from(clean);
         let zero = || clean.then_some(0.0);
         let told = |values: Vec<f32>| {

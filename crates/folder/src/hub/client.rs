@@ -165,15 +165,15 @@ impl<'a> Client<'a> {
         let path = cache.incomplete(blob);
         make_folder_of(&path)?;
         let failed = |source| Failure::Here(write_error(&path, source));
-        let mut part = Part::open(path.clone(), blob)?;
-        let mut gone_on = part.done > 0;
+        let mut download = Download::open(path.clone(), blob)?;
+        let mut gone_on = download.done > 0;
         let mut last = String::new();
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 std::thread::sleep(PAUSE * attempt);
             }
-            if part.done < blob.size {
-                match self.go_on(commit, blob, &mut part) {
+            if download.done < blob.size {
+                match self.go_on(commit, blob, &mut download) {
                     Err(Failure::Away(reason)) => {
                         (last, gone_on) = (reason, true);
                         continue;
@@ -181,7 +181,7 @@ impl<'a> Client<'a> {
                     other => other?,
                 }
             }
-            let hash = part.finish()?;
+            let hash = download.finish()?;
             if hash == blob.name {
                 return fs::rename(&path, cache.blob(blob)).map_err(failed);
             }
@@ -192,7 +192,7 @@ impl<'a> Client<'a> {
             }
             // What lay here was of something else: once more from the first byte.
             gone_on = false;
-            part = Part::open(path.clone(), blob)?;
+            download = Download::open(path.clone(), blob)?;
         }
         Err(Failure::Away(format!(
             "{} broke off {ATTEMPTS} times ({last}); what came is kept, and the same command goes on",
@@ -201,31 +201,31 @@ impl<'a> Client<'a> {
     }
 
     /// Asks for the rest of a file and writes it down.
-    fn go_on(&self, commit: &str, blob: &Blob, part: &mut Part) -> Result<(), Failure> {
+    fn go_on(&self, commit: &str, blob: &Blob, download: &mut Download) -> Result<(), Failure> {
         let address = self.address(commit, &blob.path);
-        let mut response = self.get(&address, (part.done > 0).then_some(part.done))?;
-        if !continues(&response, part.done) {
-            part.restart(blob)?;
+        let mut response = self.get(&address, (download.done > 0).then_some(download.done))?;
+        if !continues(&response, download.done) {
+            download.restart(blob)?;
         }
         let mut body = response.body_mut().as_reader();
         let mut buffer = vec![0; 1 << 16];
         loop {
             let count = match body.read(&mut buffer) {
-                Ok(0) if part.done < blob.size => {
-                    let reason = format!("{} of {} bytes came", part.done, blob.size);
+                Ok(0) if download.done < blob.size => {
+                    let reason = format!("{} of {} bytes came", download.done, blob.size);
                     return Err(Failure::Away(reason));
                 }
                 Ok(0) => return Ok(()),
                 Ok(count) => count,
                 Err(err) => return Err(Failure::Away(err.to_string())),
             };
-            if part.done + count as u64 > blob.size {
-                part.restart(blob)?;
+            if download.done + count as u64 > blob.size {
+                download.restart(blob)?;
                 let reason = format!("it is longer than the {} bytes the hub lists", blob.size);
                 return Err(self.refusal(&blob.path, &reason));
             }
-            part.write(&buffer[..count])?;
-            let (file, done, total) = (blob.path.as_str(), part.done, blob.size);
+            download.write(&buffer[..count])?;
+            let (file, done, total) = (blob.path.as_str(), download.done, blob.size);
             (self.hub.report)(HubEvent::Fetching { file, done, total });
         }
     }
@@ -267,8 +267,10 @@ impl<'a> Client<'a> {
 
     /// Where a file of a commit is.
     fn address(&self, commit: &str, path: &str) -> String {
-        let parts: Vec<String> =
-            path.split('/').map(|part| utf8_percent_encode(part, PLAIN).to_string()).collect();
+        let parts: Vec<String> = path
+            .split('/')
+            .map(|download| utf8_percent_encode(download, PLAIN).to_string())
+            .collect();
         format!("{}/{}/resolve/{commit}/{}", self.endpoint(), self.id, parts.join("/"))
     }
 
@@ -289,21 +291,21 @@ fn continues(response: &Response<Body>, done: u64) -> bool {
 }
 
 /// A file that is being downloaded, and the hash of what is here of it.
-struct Part {
+struct Download {
     path: PathBuf,
     file: File,
     hash: Hash,
     done: u64,
 }
 
-impl Part {
+impl Download {
     /// What an earlier attempt left, or an empty file.
-    fn open(path: PathBuf, blob: &Blob) -> Result<Part> {
+    fn open(path: PathBuf, blob: &Blob) -> Result<Download> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = file.map_err(|source| write_error(&path, source))?;
         let mut hash = blob.hash();
         let done = hash.update_from(&mut file).map_err(|source| Error::read(&path, source))?;
-        Ok(Part { path, file, hash, done })
+        Ok(Download { path, file, hash, done })
     }
 
     /// Drops what is here.

@@ -2,7 +2,7 @@
 
 /// What a tensor of a LoRA is to its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum LoraTensor {
     /// `A`, from the inputs to the rank.
     Down,
     /// `B`, from the rank to the outputs.
@@ -34,7 +34,7 @@ pub(super) struct Key<'a> {
     /// How it is spelt.
     pub(super) spelling: Spelling,
     /// What of it.
-    pub(super) part: Part,
+    pub(super) part: LoraTensor,
 }
 
 /// Why a key is not one of a LoRA for a transformer.
@@ -120,16 +120,19 @@ impl<'a> Key<'a> {
 }
 
 /// The layer of a key with its prefix, and the part.
-fn split(key: &str) -> Option<(&str, Part)> {
-    const ENDS: [(&str, Part); 3] =
-        [(".alpha", Part::Alpha), (".diff", Part::Weight), (".diff_b", Part::Bias)];
-    const SIDES: [(&str, Part); 6] = [
-        (".lora_A", Part::Down),
-        (".lora_B", Part::Up),
-        (".lora_down", Part::Down),
-        (".lora_up", Part::Up),
-        (".lora.down", Part::Down),
-        (".lora.up", Part::Up),
+fn split(key: &str) -> Option<(&str, LoraTensor)> {
+    const ENDS: [(&str, LoraTensor); 3] = [
+        (".alpha", LoraTensor::Alpha),
+        (".diff", LoraTensor::Weight),
+        (".diff_b", LoraTensor::Bias),
+    ];
+    const SIDES: [(&str, LoraTensor); 6] = [
+        (".lora_A", LoraTensor::Down),
+        (".lora_B", LoraTensor::Up),
+        (".lora_down", LoraTensor::Down),
+        (".lora_up", LoraTensor::Up),
+        (".lora.down", LoraTensor::Down),
+        (".lora.up", LoraTensor::Up),
     ];
     if let Some(found) = ENDS.iter().find_map(|(end, part)| Some((key.strip_suffix(end)?, *part))) {
         return Some(found);
@@ -143,18 +146,18 @@ fn split(key: &str) -> Option<(&str, Part)> {
     match (side, kind) {
         _ if name.contains('.') => None,
         (side, "weight") => Some((layer, side)),
-        (Part::Up, "bias") => Some((layer, Part::UpBias)),
+        (LoraTensor::Up, "bias") => Some((layer, LoraTensor::UpBias)),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Key, Part, Refusal, Spelling};
+    use super::{Key, LoraTensor, Refusal, Spelling};
 
     #[test]
     fn every_dialect_is_taken_apart() {
-        use Part::{Alpha, Bias, Down, Up, UpBias, Weight};
+        use LoraTensor::{Alpha, Bias, Down, Up, UpBias, Weight};
         use Spelling::{Dotted, Underscored};
         let cases = [
             ("transformer.a.0.to_q.lora_A.weight", "a.0.to_q", Dotted, Down),

@@ -6,14 +6,14 @@ use burn::tensor::DType;
 use nn::{Change, LowRank, Parameter, Patch, Store};
 
 use super::alphas::Alphas;
-use super::key::Part;
+use super::key::LoraTensor;
 
 /// What a file holds for each layer.
 #[derive(Default)]
 pub(super) struct Pairs(BTreeMap<String, Layer>);
 
 /// The tensors of one layer with their keys.
-type Layer = BTreeMap<Part, (String, Parameter)>;
+type Layer = BTreeMap<LoraTensor, (String, Parameter)>;
 
 impl Pairs {
     /// Adds a tensor.
@@ -23,7 +23,7 @@ impl Pairs {
     pub(super) fn add(
         &mut self,
         layer: &str,
-        part: Part,
+        part: LoraTensor,
         key: &str,
         values: &Parameter,
     ) -> Result<(), String> {
@@ -65,16 +65,16 @@ fn layer_patches(
     let mut patches = Vec::new();
     if let Some((down, up)) = pair(parts)? {
         let rank = down.1.shape[0];
-        let alpha = parts.get(&Part::Alpha).map(alpha).transpose()?;
+        let alpha = parts.get(&LoraTensor::Alpha).map(alpha).transpose()?;
         let factor = f64::from(scale) * alphas.factor(layer, rank, alpha);
         let change = low_rank(down, up, factor as f32)?;
         patches.push(patch(&weight, &up.0, Change::LowRank(change), store)?);
-        if let Some((key, values)) = parts.get(&Part::UpBias) {
+        if let Some((key, values)) = parts.get(&LoraTensor::UpBias) {
             let change = Change::Dense(values.values.clone(), factor as f32);
             patches.push(patch(&bias, key, change, store)?);
         }
     }
-    for (part, parameter) in [(Part::Weight, &weight), (Part::Bias, &bias)] {
+    for (part, parameter) in [(LoraTensor::Weight, &weight), (LoraTensor::Bias, &bias)] {
         if let Some((key, values)) = parts.get(&part) {
             let change = Change::Dense(values.values.clone(), scale);
             patches.push(patch(parameter, key, change, store)?);
@@ -87,12 +87,12 @@ type Named = (String, Parameter);
 
 /// Both matrices, or neither if the layer changes in another way.
 fn pair(parts: &Layer) -> Result<Option<(&Named, &Named)>, String> {
-    match (parts.get(&Part::Down), parts.get(&Part::Up)) {
+    match (parts.get(&LoraTensor::Down), parts.get(&LoraTensor::Up)) {
         (Some(down), Some(up)) => Ok(Some((down, up))),
         (Some((key, _)), None) | (None, Some((key, _))) => {
             Err(format!("`{key}` has no partner: a layer needs both `lora_A` and `lora_B`"))
         }
-        (None, None) => match parts.get(&Part::Alpha).or(parts.get(&Part::UpBias)) {
+        (None, None) => match parts.get(&LoraTensor::Alpha).or(parts.get(&LoraTensor::UpBias)) {
             Some((key, _)) => Err(format!("`{key}` belongs to no `lora_A` and `lora_B`")),
             None => Ok(None),
         },

@@ -44,7 +44,7 @@ struct Drawn {
 }
 
 /// What all curves of a chart share.
-struct Frame {
+struct Axes {
     steps: Axis,
     values: Axis,
 }
@@ -55,7 +55,7 @@ impl Chart {
         let points = drawn.iter().flat_map(|curve| &curve.raw);
         let frame = Axis::of_steps(points.clone().map(|point| point.0))
             .zip(Axis::of_values(points.map(|point| point.1)))
-            .map(|(steps, values)| Frame { steps, values });
+            .map(|(steps, values)| Axes { steps, values });
 
         let title = escaped(self.title.as_str());
         let _ = writeln!(body, "<figure class=\"card chart\"><h3>{title}</h3>");
@@ -108,7 +108,7 @@ impl Drawn {
     }
 }
 
-impl Frame {
+impl Axes {
     fn show(&self, body: &mut String, title: &str, drawn: &[Drawn]) {
         let _ = writeln!(
             body,

@@ -21,29 +21,33 @@ pub enum Verdict {
 
 /// An animated GIF with its caption and verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Clip {
+pub struct CaptionedClip {
     gif: Vec<u8>,
     caption: String,
     verdict: Verdict,
     note: String,
 }
 
-impl Clip {
+impl CaptionedClip {
     /// A clip from the bytes of a GIF.
     ///
     /// # Errors
     /// It is not a GIF.
-    pub fn new(gif: Vec<u8>, caption: impl Into<String>, verdict: Verdict) -> Result<Clip> {
+    pub fn new(
+        gif: Vec<u8>,
+        caption: impl Into<String>,
+        verdict: Verdict,
+    ) -> Result<CaptionedClip> {
         let caption = caption.into();
         let is_gif = gif.starts_with(b"GIF8") && gif.len() > 10;
         match is_gif {
-            true => Ok(Clip { gif, caption, verdict, note: String::new() }),
+            true => Ok(CaptionedClip { gif, caption, verdict, note: String::new() }),
             false => Err(Error::NotAGif { caption }),
         }
     }
 
     /// The same with a remark below its caption, such as what the judge saw instead.
-    pub fn with_note(mut self, note: impl Into<String>) -> Clip {
+    pub fn with_note(mut self, note: impl Into<String>) -> CaptionedClip {
         self.note = note.into();
         self
     }

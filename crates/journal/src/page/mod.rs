@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::history::History;
 
 pub use chart::Chart;
-pub use clip::{Clip, Verdict};
+pub use clip::{CaptionedClip, Verdict};
 pub use curve::Series;
 
 const STYLE: &str = include_str!("style.css");
@@ -144,7 +144,7 @@ impl Page {
     }
 
     /// Clips in a grid, each with what the judge made of it.
-    pub fn clips(self, heading: &str, clips: impl IntoIterator<Item = Clip>) -> Page {
+    pub fn clips(self, heading: &str, clips: impl IntoIterator<Item = CaptionedClip>) -> Page {
         self.section(heading, |body| {
             body.push_str("<div class=\"clips\">\n");
             clips.into_iter().for_each(|clip| clip.show(body));

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use journal::{Chart, Clip, Journal, Page, Score, Series, Verdict, history};
+use journal::{CaptionedClip, Chart, Journal, Page, Score, Series, Verdict, history};
 
 use crate::run::{report, tell};
 
@@ -53,7 +53,10 @@ fn all_that_is_said_is_escaped() {
         .scores(NASTY, [Score { name: NASTY.into(), right: 1, of: 2 }])
         .table(NASTY, &[NASTY], &[vec![NASTY.into()]])
         .curves(NASTY, [Chart { title: NASTY.into(), series: vec![series] }])
-        .clips(NASTY, [Clip::new(gif(2, 2), NASTY, Verdict::Wrong).unwrap().with_note(NASTY)])
+        .clips(
+            NASTY,
+            [CaptionedClip::new(gif(2, 2), NASTY, Verdict::Wrong).unwrap().with_note(NASTY)],
+        )
         .html();
     assert!(!html.contains("<script") && !html.contains("alert('") && !html.contains("\"quoted"));
     let escaped = "&lt;script&gt;alert(&apos;1&apos;)&lt;/script&gt; &amp; &quot;quoted&quot;";
@@ -66,7 +69,7 @@ fn all_that_is_said_is_escaped() {
 fn nothing_is_loaded_from_elsewhere() {
     let html = Page::new("t")
         .curves("", [chart(vec![(1, 1.0), (2, 2.0)])])
-        .clips("", [Clip::new(gif(3, 2), "a", Verdict::Right).unwrap()])
+        .clips("", [CaptionedClip::new(gif(3, 2), "a", Verdict::Right).unwrap()])
         .html();
     for word in ["http:", "https:", "//", "@import", "url(", "<link", "<script"] {
         let mut outside =
@@ -144,7 +147,7 @@ fn wide_ranges_are_logarithmic_and_say_so() {
 
 #[test]
 fn a_clip_is_embedded_with_its_verdict() {
-    let one = |verdict| Clip::new(gif(3, 2), "a red circle", verdict).unwrap();
+    let one = |verdict| CaptionedClip::new(gif(3, 2), "a red circle", verdict).unwrap();
     let clips =
         [one(Verdict::Right), one(Verdict::Wrong).with_note("saw blue"), one(Verdict::Unjudged)];
     let html = Page::new("t").clips("Clips", clips).html();
@@ -154,12 +157,13 @@ fn a_clip_is_embedded_with_its_verdict() {
     assert!(html.contains("clip right\">") && html.contains("<b>✓ right</b> a red circle"));
     assert!(html.contains("clip wrong\">") && html.contains("<b>✗ wrong</b> a red circle"));
     assert!(html.contains("<small>saw blue</small>"));
-    let error = Clip::new(b"\x89PNG\r\n\x1a\n 1234".to_vec(), "a", Verdict::Right).unwrap_err();
+    let error =
+        CaptionedClip::new(b"\x89PNG\r\n\x1a\n 1234".to_vec(), "a", Verdict::Right).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the clip \"a\" is not a GIF; write it with the extension `.gif`"
     );
-    assert!(Clip::new(b"GIF89a".to_vec(), "cut", Verdict::Right).is_err());
+    assert!(CaptionedClip::new(b"GIF89a".to_vec(), "cut", Verdict::Right).is_err());
 }
 
 #[test]

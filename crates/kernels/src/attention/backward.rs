@@ -14,7 +14,7 @@ use super::tile::{TILE_QUERIES, multiply};
 use crate::gemm::{Shared, written};
 use crate::micro::{COLUMNS, Write};
 use crate::pack::{BLOCK, Block, Order, Panels, Right, blocks};
-use crate::turn::{SIDE, turn};
+use crate::transpose::{SIDE, transpose_columns};
 use crate::work::{Work, vectorised};
 
 /// Keys of a tile, here the rows of the transposed scores.
@@ -58,7 +58,7 @@ struct Scratch {
     values: Vec<f32>,
     probabilities: Vec<f32>,
     slopes: Vec<f32>,
-    turned: Vec<f32>,
+    transposed: Vec<f32>,
     dq: Vec<f32>,
     dk: Vec<f32>,
     dv: Vec<f32>,
@@ -72,7 +72,7 @@ impl Scratch {
             values: vec![0.0; TILE_KEYS * extents.width],
             probabilities: vec![0.0; TILE_KEYS * QUERIES],
             slopes: vec![0.0; TILE_KEYS * QUERIES],
-            turned: vec![0.0; QUERIES * TILE_KEYS],
+            transposed: vec![0.0; QUERIES * TILE_KEYS],
             dq: vec![0.0; extents.queries * padded],
             dk: vec![0.0; TILE_KEYS * padded],
             dv: vec![0.0; TILE_KEYS * padded],
@@ -184,11 +184,11 @@ impl<'a> Head<'a> {
             let slopes = (scratch.slopes.as_ptr(), QUERIES);
             let right = (&self.q_as_rows, block, 0..width);
             multiply(slopes, count, right, (scratch.dk.as_mut_ptr(), padded), Write::Add);
-            turn_slopes(&scratch.slopes, (count, wide), &mut scratch.turned);
-            let turned = (scratch.turned.as_ptr(), TILE_KEYS);
+            transpose_slopes(&scratch.slopes, (count, wide), &mut scratch.transposed);
+            let transposed = (scratch.transposed.as_ptr(), TILE_KEYS);
             let right = (&self.k_as_rows, tile, 0..width);
             let place = scratch.dq.as_mut_ptr().add(start * padded);
-            multiply(turned, wide, right, (place, padded), Write::Add);
+            multiply(transposed, wide, right, (place, padded), Write::Add);
         }
     }
 
@@ -256,14 +256,14 @@ impl<'a> Head<'a> {
 }
 
 /// `[rows, columns]` of `values` (rows `QUERIES` apart) to `[columns, rows]` (rows `TILE_KEYS`
-/// apart). Rows that are missing from the last group of eight are turned as they lie.
-fn turn_slopes(values: &[f32], (rows, columns): (usize, usize), out: &mut [f32]) {
-    let turn = turn();
+/// apart). Rows that are missing from the last group of eight are transposed as they lie.
+fn transpose_slopes(values: &[f32], (rows, columns): (usize, usize), out: &mut [f32]) {
+    let transpose = transpose_columns();
     for first in (0..rows).step_by(SIDE) {
         let pointers = std::array::from_fn(|r| values[(first + r) * QUERIES..][..columns].as_ptr());
         let out = &mut out[first..][..(columns - 1) * TILE_KEYS + SIDE];
         // SAFETY: each row holds so many columns, and `out` was cut to what is written.
-        unsafe { turn(columns, &pointers, out.as_mut_ptr(), TILE_KEYS) };
+        unsafe { transpose(columns, &pointers, out.as_mut_ptr(), TILE_KEYS) };
     }
 }
 

@@ -108,9 +108,10 @@ impl Dmd2 {
         let scored = scene.with_clean(sample);
         let inputs = self.strategy.inputs(&self.process, &scored, levels, noise);
         let strategy = &*self.strategy;
-        let values = self.roles.critic.accumulate(&inputs.seen.inputs, pass, &mut |said| {
-            Ok(strategy.loss(said, &inputs).total())
-        })?;
+        let values =
+            self.roles.critic.accumulate(&inputs.seen.inputs, pass, &mut |prediction| {
+                Ok(strategy.loss(prediction, &inputs).total())
+            })?;
         let sigmas = Some(inputs.targets.video.sigma.clone());
         report.losses.push(LossReport { role: CRITIC, name: "loss.critic", values, sigmas });
         report.tokens += inputs.seen.count();
@@ -128,16 +129,17 @@ impl Dmd2 {
         let end = denoise(0..exit, first, |place, (tokens, mut states)| {
             let levels = self.levels(scene, place.step);
             let seen = Noised::new(&self.process, scene, tokens, &levels);
-            let said = seen.own(&self.roles.student.predict(&seen.inputs)?);
+            let prediction = seen.own(&self.roles.student.predict(&seen.inputs)?);
             let noise = &draws.rollout[place.step + 1];
-            let step = |state: &mut _, tokens, said, noise: &Tensor<3>| {
-                self.solver.step(place.step, state, tokens, said, Some(noise.clone()))
+            let step = |state: &mut _, tokens, prediction, noise: &Tensor<3>| {
+                self.solver.step(place.step, state, tokens, prediction, Some(noise.clone()))
             };
-            let video = step(&mut states.video, seen.tokens.video, said.video, &noise.video)?;
-            let sound = states.audio.as_mut().zip(seen.tokens.audio).zip(said.audio);
+            let video = step(&mut states.video, seen.tokens.video, prediction.video, &noise.video)?;
+            let sound = states.audio.as_mut().zip(seen.tokens.audio).zip(prediction.audio);
             let sound = sound.zip(noise.audio.as_ref());
-            let audio =
-                sound.map(|(((state, tokens), said), noise)| step(state, tokens, said, noise));
+            let audio = sound.map(|(((state, tokens), prediction), noise)| {
+                step(state, tokens, prediction, noise)
+            });
             Ok::<_, Error>((Tracks { video, audio: audio.transpose()? }, states))
         })?;
         let (tokens, _) = end.into_iter().next().expect("one patch goes in and comes out");
@@ -170,14 +172,14 @@ impl Dmd2 {
         };
         let mut made = None;
         let student = &mut roles.student;
-        let values = student.accumulate(&start.inputs, pass, &mut |said| {
-            let sample = start.clean(said);
+        let values = student.accumulate(&start.inputs, pass, &mut |prediction| {
+            let sample = start.clean(prediction);
             let plain = sample.clone().map(Tensor::inner);
             made = Some(plain.clone());
             let (levels, noise) = &draws.score;
             let scored = start.scene().with_clean(plain);
             let inputs = ModelInputs::new(judges.process, &scored, levels, noise);
-            judges.losses(said, &sample, &inputs)
+            judges.losses(prediction, &sample, &inputs)
         })?;
         Ok((values, made.expect("a backward pass asks for the loss")))
     }
@@ -199,7 +201,7 @@ impl Judges<'_> {
     /// `sample` belongs to the student's graph; `inputs` is the same sample, noised, and does not.
     fn losses(
         &self,
-        said: &Prediction,
+        prediction: &Prediction,
         sample: &Tracks<Tensor<3>>,
         inputs: &ModelInputs,
     ) -> Result<Tensor<1>> {
@@ -220,7 +222,7 @@ impl Judges<'_> {
         let sound = sound.zip(sample.audio.as_ref()).zip(fake.audio.zip(real.audio));
         let audio =
             sound.map(|((target, sample), (fake, real))| loss(target, sample, [fake, real]));
-        Ok(Losses::new(said, [video, audio], [1.0, 1.0]).total())
+        Ok(Losses::new(prediction, [video, audio], [1.0, 1.0]).total())
     }
 
     /// The clean tokens that the teacher sees, pushed away from what it would see without the text.

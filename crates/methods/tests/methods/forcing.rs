@@ -85,8 +85,8 @@ fn the_loss_is_weighed_by_the_bell() {
     let noise = train::noise_for(&scene, &draws, "noise");
     let tracks = diffusion::Tracks { video: levels.clone(), audio: None };
     let inputs = own.inputs(&Process::Flow, &scene, &tracks, &noise);
-    let said = method.student.predict(&inputs.seen.inputs).unwrap();
-    let difference = said.video - inputs.targets.video.value.clone();
+    let prediction = method.student.predict(&inputs.seen.inputs).unwrap();
+    let difference = prediction.video - inputs.targets.video.value.clone();
     let squares = testkit::numbers::values(&(difference.clone() * difference));
     for sample in 0..2 {
         let mut want = 0.0;

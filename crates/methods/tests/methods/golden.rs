@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use diffusion::{NoiseLevels, Part, Process, Scene, Tokens, Track, Tracks};
+use diffusion::{NoiseLevels, Process, Scene, Tokens, Track, TrackKind, Tracks};
 use methods::{Dmd2, Dmd2Config, Dmd2Draws, Dmd2Roles, Rollout, Unconditional};
 use nn::{Context, Precision, Store};
 use testkit::numbers::values;
@@ -38,7 +38,7 @@ impl Golden {
         let clean = self.get("clean");
         let patch = [1, 1, 1];
         let tokens = Tokens { values: clean, positions: places, grid: [3, 1, 2], patch };
-        let mut track = Track::new(Part::Generated, tokens, text);
+        let mut track = Track::new(TrackKind::Generated, tokens, text);
         if fixed {
             track.fix(&[[true, true, false, false, false, false], [false; 6]].concat());
         }

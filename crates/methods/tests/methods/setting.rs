@@ -8,8 +8,8 @@ use serde_json::Value;
 use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::{parameter, tensor};
 use train::{
-    Batch, Cursor, Draws, Feed, Field, Frozen, Learns, Method, OptimizerConfig, Pass, Report,
-    Result, Schedule, Trained, Training, VideoLatents,
+    Batch, Cursor, Draws, Feed, Field, Frozen, LearningRateSchedule, Learns, Method,
+    OptimizerConfig, Pass, Report, Result, Trained, Training, VideoLatents,
 };
 
 use crate::tiny::Tiny;
@@ -40,7 +40,7 @@ pub(crate) fn run_by(
     let training = Training {
         learns: Learns::All,
         optimizer: OptimizerConfig::default(),
-        schedule: Schedule::constant(0.01).unwrap(),
+        learning_rate: LearningRateSchedule::constant(0.01).unwrap(),
         layout,
     };
     Trained::new(name, network, store, training).unwrap()

@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Tensor};
 use models::dit::pixart::{Pixart, PixartConfig, Shared, Stream};
 use nn::{
-    Backward, Context, Dit, Frame, Inputs, Levels, Modality, OneDevice, Parameters, Plain,
-    Prediction, Recompute, Schedule, Store, Trainable, Weights,
+    Backward, Context, Dit, Inputs, Levels, Modality, OneDevice, Parameters, Plain, Prediction,
+    Recompute, Schedule, SizeCondition, Store, Trainable, Weights,
 };
 
 use crate::reader::{Golden, check, check_norm, sketch, values};
@@ -43,7 +43,7 @@ impl Case {
     fn inputs(&self) -> Inputs {
         let key = |name: &str| format!("{}.inputs.{name}", self.name);
         let timestep = self.golden.integers::<1>(&key("timestep")).float();
-        let frame = self.golden.has(&key("resolution")).then(|| Frame {
+        let size = self.golden.has(&key("resolution")).then(|| SizeCondition {
             resolution: self.tensor("inputs.resolution"),
             aspect_ratio: self.tensor("inputs.aspect_ratio"),
         });
@@ -56,7 +56,7 @@ impl Case {
                 self.tensor("inputs.encoder_hidden_states"),
                 Some(self.golden.integers::<2>(&key("encoder_attention_mask")).float()),
             ),
-            frame,
+            size,
             enabled: true,
         };
         Inputs { video, audio: None }
@@ -75,7 +75,9 @@ impl Case {
         inputs: &Inputs,
     ) -> Backward {
         let cotangent = Tensor::from_inner(self.tokens("cotangent"));
-        let mut loss = |said: &Prediction| Ok(kernels::sum(said.video.clone() * cotangent.clone()));
+        let mut loss = |prediction: &Prediction| {
+            Ok(kernels::sum(prediction.video.clone() * cotangent.clone()))
+        };
         let parameters = Parameters { provider: &self.weights, trainable };
         OneDevice { recompute }.backward(&self.model, parameters, inputs, &mut loss).unwrap()
     }
@@ -211,9 +213,9 @@ fn a_batch_equals_its_samples() {
                     video.context.tokens.clone().slice_dim(0, rows.clone()),
                     video.context.mask.clone().map(|mask| mask.slice_dim(0, rows.clone())),
                 ),
-                frame: video.frame.clone().map(|frame| Frame {
-                    resolution: frame.resolution.slice_dim(0, rows.clone()),
-                    aspect_ratio: frame.aspect_ratio.slice_dim(0, rows.clone()),
+                size: video.size.clone().map(|size| SizeCondition {
+                    resolution: size.resolution.slice_dim(0, rows.clone()),
+                    aspect_ratio: size.aspect_ratio.slice_dim(0, rows.clone()),
                 }),
                 enabled: true,
             },

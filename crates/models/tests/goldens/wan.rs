@@ -84,7 +84,7 @@ impl Case {
             levels,
             positions: self.model.positions(self.grid(), 2, &Device::flex()),
             context: self.context(),
-            frame: None,
+            size: None,
             enabled: true,
         };
         Inputs { video, audio: None }
@@ -93,7 +93,9 @@ impl Case {
     /// Gradients of the sum of the prediction times the golden's cotangent.
     fn slope(&self, recompute: Recompute, inputs: &Inputs) -> Backward {
         let cotangent = Tensor::from_inner(self.tokens("cotangent"));
-        let mut loss = |said: &Prediction| Ok(kernels::sum(said.video.clone() * cotangent.clone()));
+        let mut loss = |prediction: &Prediction| {
+            Ok(kernels::sum(prediction.video.clone() * cotangent.clone()))
+        };
         let parameters = Parameters { provider: &self.weights, trainable: &|_| true };
         OneDevice { recompute }.backward(&self.model, parameters, inputs, &mut loss).unwrap()
     }
@@ -252,7 +254,7 @@ fn samples(inputs: &Inputs, rows: std::ops::Range<usize>) -> Inputs {
             mask: video.context.mask.clone().map(|mask| mask.slice_dim(0, rows.clone())),
             image: video.context.image.clone().map(|image| image.slice_dim(0, rows.clone())),
         },
-        frame: None,
+        size: None,
         enabled: true,
     };
     Inputs { video, audio: None }

@@ -158,7 +158,7 @@ fn videos_and_references_become_samples() {
     assert_eq!(samples[0].tensors[TEXT], encoder.text("a red fox").unwrap()[TEXT]);
 
     // The first five frames, as ffmpeg reads them.
-    let video = data::media::Clip::read(&place.path("clips/b.mp4")).unwrap();
+    let video = data::media::DecodedClip::read(&place.path("clips/b.mp4")).unwrap();
     let pixels = video.bytes()[..5 * 32 * 32 * 3].iter().map(|byte| f32::from(*byte) / 255.0);
     let clip = data::Clip::new([5, 32, 32], pixels.collect()).unwrap();
     assert_eq!(samples[1].tensors[LATENTS], encoder.clip(&clip).unwrap());

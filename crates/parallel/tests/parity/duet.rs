@@ -31,7 +31,7 @@ pub(crate) fn duet(grid: [usize; 3], sound: Option<usize>) -> Question<Duet> {
         },
         positions: nn::grid_positions(grid, [1.0; 3], BATCH, &device),
         context: Context::text(tensor("text", [BATCH, 4, 3]), None),
-        frame: None,
+        size: None,
         enabled: true,
     };
     let audio = sound.map(|tokens| Modality {

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use models::dit::pixart::{Pixart, PixartConfig};
-use nn::{Context, Dit, Frame, Inputs, Levels, Modality, Store};
+use nn::{Context, Dit, Inputs, Levels, Modality, SizeCondition, Store};
 use testkit::numbers::{parameter, tensor};
 use testkit::parity::{Question, check};
 
@@ -26,7 +26,7 @@ pub(crate) fn pixart(grid: [usize; 2]) -> Question<Pixart> {
         sigma,
         positions: model.positions(grid, BATCH, &device),
         context: Context::text(text, Some(Tensor::from_data(mask, &device))),
-        frame: Some(Frame {
+        size: Some(SizeCondition {
             resolution: (tensor::<2>("size", [BATCH, 2]) + 2.0) * 100.0,
             aspect_ratio: tensor::<2>("ratio", [BATCH, 1]) + 2.0,
         }),
@@ -47,7 +47,7 @@ fn config() -> PixartConfig {
         sample_size: 16,
         interpolation_scale: 1.0,
         caption_width: 7,
-        sees_frame: true,
+        takes_size: true,
         epsilon: 1e-6,
     }
 }

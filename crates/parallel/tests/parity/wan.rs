@@ -45,7 +45,7 @@ pub(crate) fn wan(grid: [usize; 3]) -> Question<Wan> {
             mask: None,
             image: Some(tensor("image", [BATCH, 6, 5])),
         },
-        frame: None,
+        size: None,
         enabled: true,
     };
     Question { model, store, inputs: Inputs { video, audio: None } }

@@ -11,7 +11,7 @@ use data::store::{Bucket, Fingerprint, LATENTS, Origin, REF_LATENTS, Sample, TEX
 use diffusion::Draw;
 use engine::{EncoderSetup, FolderEncoder};
 use folder::Hub;
-use recipe::{Dialect, FREE, Model, Recipe, Run, Site, Student, Which};
+use recipe::{Dialect, Environment, FREE, Model, Recipe, Run, Student, Which};
 use train::STUDENT;
 
 fn root() -> PathBuf {
@@ -81,7 +81,7 @@ pub(crate) fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> 
     let (device, hub, callbacks) = (Device::flex(), no_hub(), Vec::new());
     let negative = recipe.negative(&device, &hub)?;
     let record = Box::new(|_: u64, _: &[(&str, f64)]| Ok(()));
-    recipe.build(Site { folder: run, device, hub: &hub, negative, callbacks, record })
+    recipe.build(Environment { folder: run, device, hub: &hub, negative, callbacks, record })
 }
 
 /// Overrides that make a recipe small: its models are tiny folders, its data random.

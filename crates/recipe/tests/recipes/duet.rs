@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 use diffusion::{
-    Guidance, Noise, Part, Process, Region, Sampler, Scene, SchedulerConfig, Tokens, Track,
+    Guidance, Noise, Process, Region, Sampler, Scene, SchedulerConfig, Tokens, Track, TrackKind,
 };
 use models::dit::duet::{Duet, DuetConfig};
 use nn::{
@@ -26,7 +26,7 @@ fn modality(name: &str, [samples, tokens, channels]: [usize; 3], axes: usize) ->
         sigma,
         positions: tensor::<4>(&format!("{name}.places"), [samples, axes, tokens, 2]).abs() * 3.0,
         context: Context::text(tensor(&format!("{name}.text"), [samples, 4, 3]), None),
-        frame: None,
+        size: None,
         enabled: true,
     }
 }
@@ -118,13 +118,13 @@ fn scene(samples: std::ops::Range<usize>, given: bool) -> Scene {
     let context = Context::text(all("text", [3, 4, 3]), None);
     let (values, patch) = (all("clean", [3, 4, 5]), [1, 1, 1]);
     let tokens = Tokens { values, positions, grid: [2, 2, 1], patch };
-    let mut video = Track::new(Part::Generated, tokens, context.clone());
+    let mut video = Track::new(TrackKind::Generated, tokens, context.clone());
     if given {
         video.fix(&Region::Prefix(1).mask([2, 2, 1]).repeat(count));
     }
     let positions = nn::grid_positions([3], [1.0], count, &device);
     let tokens = Tokens { values: all("sound", [3, 3, 4]), positions, grid: [3, 1, 1], patch };
-    let audio = Track::new(Part::Generated, tokens, context);
+    let audio = Track::new(TrackKind::Generated, tokens, context);
     Scene { video, audio: Some(audio) }
 }
 
@@ -175,7 +175,7 @@ fn noise_does_not_depend_on_how_tokens_are_cut() {
     let noise = |patch: [usize; 3]| {
         let geometry = diffusion::Geometry::indices(patch);
         let tokens = geometry.video(&latents, &[16.0]).unwrap();
-        let track = Track::new(Part::Generated, tokens, context.clone());
+        let track = Track::new(TrackKind::Generated, tokens, context.clone());
         bits(&track.latents(track.noise(diffusion::Draw::new(7).sample(2))))
     };
     let whole = noise([1, 1, 1]);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Device, Tensor};
-use data::world::{Options, Rendered, Scene, Tone};
+use data::world::{MovingShape, Options, Rendered, Tone};
 use engine::{Pipeline, Setup, Silent, Solving};
 use nn::{Backward, Inputs, Loss, Network, Parameters, Prediction, Provider, Schedule, patchify};
 use recipe::{Answer, Exam, Sampling, ShapesConfig, Task};
@@ -18,7 +18,7 @@ fn shapes(task: Task) -> ShapesConfig {
     ShapesConfig { world: Options { tone, ..Options::default() }, ..ShapesConfig::default() }
 }
 
-fn exam(task: Task) -> (Exam, Vec<Scene>) {
+fn exam(task: Task) -> (Exam, Vec<MovingShape>) {
     let shapes = shapes(task);
     let scenes = shapes.scenes().unwrap();
     (Exam::new(task, shapes.rendered().unwrap(), &scenes), scenes)
@@ -49,7 +49,7 @@ fn what_is_given_alone_is_worth_little() {
 /// Somebody who knows the questions, whatever network is asked.
 struct Knowing<F> {
     rendered: Rendered,
-    scenes: Vec<Scene>,
+    scenes: Vec<MovingShape>,
     /// The place in the world of the clip that answers a question.
     clip: F,
     /// Questions so far, and what was asked first.

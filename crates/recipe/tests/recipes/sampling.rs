@@ -77,9 +77,9 @@ fn by_training(path: &Path, noisy: &Tensor<5>, timestep: f64) -> (Tensor<3>, [us
     let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level]));
     let tokens = scene.each(|_, track| track.clean.clone());
     let seen = Noised::new(&model.description.process, &scene, tokens, &levels);
-    let said =
+    let prediction =
         OneDevice::default().predict(&**model.network(), &model.store, &seen.inputs).unwrap();
-    (seen.clean(&said).video, model.description.geometry.patch)
+    (seen.clean(&prediction).video, model.description.geometry.patch)
 }
 
 /// LTX-2 says the same thing in two ways, and they differ.

@@ -11,8 +11,8 @@ use testkit::toy::Toy;
 use train::checkpoint::{CheckpointConfig, Checkpoints, Recipe};
 use train::{
     AdamWConfig, Averaged, Batch, Callback, Cursor, Decay, Draws, Ema, EmaConfig, Error, Event,
-    Feed, Field, Learns, LoopConfig, LossReport, Method, OptimizerConfig, Parts, Pass, Report,
-    Result, STUDENT, Schedule, State, StepReport, Trained, Trainer, Training, Value,
+    Feed, Field, LearningRateSchedule, Learns, LoopConfig, LossReport, Method, OptimizerConfig,
+    Parts, Pass, Report, Result, STUDENT, State, StepReport, Trained, Trainer, Training, Value,
 };
 
 pub(crate) const TOKENS: usize = 6;
@@ -137,7 +137,7 @@ pub(crate) fn inputs(batch: &Batch, draws: &Draws) -> Result<(Inputs, Tensor<3>)
         sigma,
         positions: nn::grid_positions([TOKENS, 1], [1.0, 1.0], batch.samples, &device),
         context: batch.text("pair", "text")?.clone(),
-        frame: None,
+        size: None,
         enabled: true,
     };
     Ok((Inputs { video, audio: None }, noise))
@@ -207,11 +207,11 @@ pub(crate) struct Run {
 impl Setup {
     pub(crate) fn role(&self, name: &'static str) -> Result<Trained> {
         let toy = Toy::small();
-        let schedule = Schedule::new(0.01, 1, Decay::Cosine { end: 0.1 }, 8)?;
+        let learning_rate = LearningRateSchedule::new(0.01, 1, Decay::Cosine { end: 0.1 }, 8)?;
         let training = Training {
             learns: self.learns.clone(),
             optimizer: self.optimizer.clone(),
-            schedule,
+            learning_rate,
             layout: Arc::clone(&self.layout),
         };
         Trained::new(name, Arc::new(toy), toy.store(), training)

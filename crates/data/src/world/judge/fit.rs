@@ -6,8 +6,8 @@
 //! from the rendered picture itself: moving is its gradient, blurring is the heat equation, growing
 //! is moving away from the middle.
 
+use super::super::moving_shape::Shape;
 use super::super::render::{Outline, Window, coverage};
-use super::super::scene::Shape;
 use super::locate::{Sight, median};
 
 /// How often place, size and softness are improved at most.
@@ -64,7 +64,7 @@ struct FrameFit {
 }
 
 /// One frame: what was seen in its window, and where the shape is thought to be.
-struct Frame {
+struct FittedFrame {
     window: Window,
     seen: Vec<f32>,
     centre: [f64; 2],
@@ -80,8 +80,9 @@ struct Equations {
 impl Fit {
     /// The best fit of a shape.
     pub(super) fn of(shape: Shape, sight: &Sight, bounds: Bounds) -> Fit {
-        let mut frames: Vec<Frame> =
-            (0..sight.shares.len()).map(|at| Frame::new(shape, sight, at, bounds.size)).collect();
+        let mut frames: Vec<FittedFrame> = (0..sight.shares.len())
+            .map(|at| FittedFrame::new(shape, sight, at, bounds.size))
+            .collect();
         let mut form = Form { shape, size: bounds.size, variance: 0.3 };
         for _ in 0..ROUNDS {
             let mut common = Equations::default();
@@ -101,7 +102,7 @@ impl Fit {
         Fit::finish(form, frames, sight.noise)
     }
 
-    fn finish(form: Form, frames: Vec<Frame>, noise: f64) -> Fit {
+    fn finish(form: Form, frames: Vec<FittedFrame>, noise: f64) -> Fit {
         let fits: Vec<_> = frames.iter().map(|frame| frame.judge(&form, noise)).collect();
         // A generated clip may have a frame that failed; the others still show what it is.
         let mut order: Vec<_> = fits.clone();
@@ -164,8 +165,8 @@ impl Form {
     }
 }
 
-impl Frame {
-    fn new(shape: Shape, sight: &Sight, frame: usize, size: f64) -> Frame {
+impl FittedFrame {
+    fn new(shape: Shape, sight: &Sight, frame: usize, size: f64) -> FittedFrame {
         let [column, row] = sight.centres[frame];
         let reach = 0.75 * size + 4.0;
         let range = |middle: f64, length: usize| {
@@ -177,7 +178,7 @@ impl Frame {
         let seen = window.pixels(sight.width).map(|at| sight.shares[frame][at]).collect();
         // The light of a triangle has its middle below the middle of its box.
         let lift = if shape == Shape::Triangle { size / 6.0 } else { 0.0 };
-        Frame { window, seen, centre: [column, row - lift] }
+        FittedFrame { window, seen, centre: [column, row - lift] }
     }
 
     /// Moves the centre one step, whose length it tells, and adds the frame's share of the equations

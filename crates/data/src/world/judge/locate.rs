@@ -1,7 +1,7 @@
 //! Where in each frame something stands out, and in which colour.
 
+use super::super::moving_shape::Colour;
 use super::super::render::Window;
-use super::super::scene::Colour;
 use super::fit::Fit;
 use crate::clip::{CHANNELS, Clip};
 

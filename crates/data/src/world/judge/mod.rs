@@ -10,7 +10,7 @@ mod locate;
 mod motion;
 mod pitch;
 
-use super::scene::{Colour, Direction, Scene, Shape};
+use super::moving_shape::{Colour, Direction, MovingShape, Shape};
 use super::{Options, PITCHES};
 use crate::clip::Clip;
 use fit::{Bounds, Fit};
@@ -54,13 +54,13 @@ pub struct Reading {
 
 impl Reading {
     /// The scene, if every attribute is certain.
-    pub fn scene(&self) -> Option<Scene> {
+    pub fn scene(&self) -> Option<MovingShape> {
         let Reading { shape, colour, direction } = *self;
-        Some(Scene { shape: shape?, colour: colour?, direction: direction? })
+        Some(MovingShape { shape: shape?, colour: colour?, direction: direction? })
     }
 
     /// Whether the clip shows just this scene.
-    pub fn shows(&self, scene: &Scene) -> bool {
+    pub fn shows(&self, scene: &MovingShape) -> bool {
         self.scene() == Some(*scene)
     }
 }

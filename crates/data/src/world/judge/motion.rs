@@ -1,6 +1,6 @@
 //! Where something goes, from where it is in each frame.
 
-use super::super::scene::Direction;
+use super::super::moving_shape::Direction;
 use super::locate::median;
 
 /// How slow and how fast a motion may be, relative to the slowest and the fastest of the world.

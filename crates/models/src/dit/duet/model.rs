@@ -6,7 +6,7 @@ use nn::{
 };
 
 use super::DuetConfig;
-use super::voice::{Conditions, Door, Part};
+use super::voice::{Conditions, Door, VoiceBlock};
 
 const VIDEO: &str = "video";
 const AUDIO: &str = "audio";
@@ -49,7 +49,7 @@ pub(super) struct Rope([Tensor<3>; 2]);
 
 impl Rope {
     /// The heads `[B, T, N, H]` turned by where their tokens are.
-    pub(super) fn turn(&self, x: Tensor<4>) -> Tensor<4> {
+    pub(super) fn rotate(&self, x: Tensor<4>) -> Tensor<4> {
         let graph = x.device().is_autodiff();
         let [cosine, sine] = self.0.clone().map(|table| match graph {
             true => Tensor::from_inner(table),
@@ -177,8 +177,13 @@ impl Duet {
         Door::new(&weights.at(name), &self.config, sizes.expect("the voice exists"))
     }
 
-    fn part(&self, weights: &Weights<'_>, name: &'static str, layer: usize) -> Result<Part> {
-        Part::new(&weights.at(format!("blocks.{layer}.{name}")), (name, layer), &self.config)
+    fn block_of(
+        &self,
+        weights: &Weights<'_>,
+        name: &'static str,
+        layer: usize,
+    ) -> Result<VoiceBlock> {
+        VoiceBlock::new(&weights.at(format!("blocks.{layer}.{name}")), (name, layer), &self.config)
     }
 }
 
@@ -218,7 +223,7 @@ impl Dit for Duet {
             Conditions::new(&weights.at(name), &self.config)?;
             self.door(weights, name)?;
             for layer in 0..self.config.depth {
-                self.part(weights, name, layer)?;
+                self.block_of(weights, name, layer)?;
             }
         }
         Ok(())
@@ -257,13 +262,13 @@ impl Dit for Duet {
             Some(_) => voice.clone() * 1.0,
             None => voice.clone(),
         };
-        let part = self.part(weights, VIDEO, index)?;
-        let next = part.apply(own(&video), audio.clone(), &shared.video, attention)?;
+        let block = self.block_of(weights, VIDEO, index)?;
+        let next = block.apply(own(&video), audio.clone(), &shared.video, attention)?;
         let audio = match audio.as_ref().zip(shared.audio.as_ref()) {
             None => None,
             Some((audio, shared)) => {
-                let part = self.part(weights, AUDIO, index)?;
-                Some(part.apply(own(audio), Some(video), shared, attention)?)
+                let block = self.block_of(weights, AUDIO, index)?;
+                Some(block.apply(own(audio), Some(video), shared, attention)?)
             }
         };
         Ok(Streams { video: next, audio })

@@ -127,7 +127,7 @@ impl Mixer {
 }
 
 /// What one block does to one voice.
-pub(super) struct Part {
+pub(super) struct VoiceBlock {
     name: &'static str,
     layer: usize,
     table: Tensor<3>,
@@ -139,19 +139,19 @@ pub(super) struct Part {
     down: Linear,
 }
 
-impl Part {
+impl VoiceBlock {
     /// The part of voice `name` in block `layer`; it listens to the other voice if there is one.
     pub(super) fn new(
         weights: &Weights<'_>,
         (name, layer): (&'static str, usize),
         config: &DuetConfig,
-    ) -> Result<Part> {
+    ) -> Result<VoiceBlock> {
         let width = config.width();
         let other = match config.audio_channels {
             Some(_) => Some(Mixer::new(&weights.at("other"), config)?),
             None => None,
         };
-        Ok(Part {
+        Ok(VoiceBlock {
             name,
             layer,
             table: weights.table("table", [1, 1, 6 * width])?,
@@ -179,7 +179,7 @@ impl Part {
         let modulation = Modulation { shift: row(0), scale: row(1), index: index() };
         let normed = self.norm.apply(x.clone(), Some(&modulation));
         let Qkv { q, k, v } = self.own.project(normed.clone(), normed)?;
-        let qkv = Qkv { q: shared.rope.turn(q), k: shared.rope.turn(k), v };
+        let qkv = Qkv { q: shared.rope.rotate(q), k: shared.rope.rotate(k), v };
         let mixed = attention.attend(self.site(["video", "audio"]), qkv, Reach::Own, None)?;
         let mut x = gated_residual(x, self.own.join(mixed)?, row(2), index());
 

@@ -2,7 +2,9 @@
 
 use burn::tensor::Tensor;
 use kernels::{Activation, Modulation, gated_residual};
-use nn::{Attention, Frame, LayerNorm, Levels, Linear, Mask, Qkv, Reach, Result, Site, Weights};
+use nn::{
+    Attention, LayerNorm, Levels, Linear, Mask, Qkv, Reach, Result, Site, SizeCondition, Weights,
+};
 
 use super::PixartConfig;
 use super::model::Shared;
@@ -32,7 +34,7 @@ impl Embedder {
 /// adaLN-single: noise level (and the picture's size) to one modulation for all blocks.
 pub(super) struct Conditions {
     timestep: Embedder,
-    frame: Option<(Embedder, Embedder)>,
+    size: Option<(Embedder, Embedder)>,
     linear: Linear,
 }
 
@@ -40,7 +42,7 @@ impl Conditions {
     pub(super) fn new(weights: &Weights<'_>, config: &PixartConfig) -> Result<Conditions> {
         let width = config.width();
         let embedders = weights.at("emb");
-        let frame = match config.sees_frame {
+        let size = match config.takes_size {
             true => Some((
                 Embedder::new(&embedders.at("resolution_embedder"), width / 3)?,
                 Embedder::new(&embedders.at("aspect_ratio_embedder"), width / 3)?,
@@ -49,7 +51,7 @@ impl Conditions {
         };
         Ok(Conditions {
             timestep: Embedder::new(&embedders.at("timestep_embedder"), width)?,
-            frame,
+            size,
             linear: weights.linear("linear", width, 6 * width)?,
         })
     }
@@ -58,15 +60,15 @@ impl Conditions {
     pub(super) fn apply(
         &self,
         levels: &Levels,
-        frame: Option<&Frame>,
+        size: Option<&SizeCondition>,
     ) -> Result<(Tensor<3>, Tensor<3>)> {
         let mut embedded = self.timestep.apply(&levels.distinct)?;
-        if let (Some((resolution, aspect_ratio)), Some(frame)) = (&self.frame, frame) {
+        if let (Some((resolution, aspect_ratio)), Some(size)) = (&self.size, size) {
             let [batch, _, width] = embedded.dims();
             // Height and width are embedded alike and stand side by side.
-            let size = resolution.apply(&frame.resolution)?.reshape([batch, 1, width / 3 * 2]);
-            let proportion = aspect_ratio.apply(&frame.aspect_ratio)?;
-            embedded = embedded + Tensor::cat(vec![size, proportion], 2);
+            let resolution = resolution.apply(&size.resolution)?.reshape([batch, 1, width / 3 * 2]);
+            let proportion = aspect_ratio.apply(&size.aspect_ratio)?;
+            embedded = embedded + Tensor::cat(vec![resolution, proportion], 2);
         }
         let modulation = self.linear.apply(kernels::silu(embedded.clone()))?;
         Ok((embedded, modulation))

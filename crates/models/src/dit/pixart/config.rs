@@ -30,7 +30,7 @@ pub struct PixartConfig {
     /// Divides positions.
     pub interpolation_scale: f64,
     /// Whether it is told the picture's size and proportion.
-    pub sees_frame: bool,
+    pub takes_size: bool,
     /// Epsilon of its norms.
     pub epsilon: f32,
 }
@@ -53,7 +53,7 @@ impl PixartConfig {
             sample_size: 64,
             caption_width: 4096,
             interpolation_scale: 1.0,
-            sees_frame: false,
+            takes_size: false,
             epsilon: 1e-6,
         }
     }
@@ -61,7 +61,7 @@ impl PixartConfig {
     /// PixArt-XL-2 at 1024 pixels.
     pub fn xl_1024() -> PixartConfig {
         let sample_size = 128;
-        PixartConfig { sample_size, interpolation_scale: 2.0, sees_frame: true, ..Self::xl_512() }
+        PixartConfig { sample_size, interpolation_scale: 2.0, takes_size: true, ..Self::xl_512() }
     }
 
     /// Reads and checks the text of the file, in today's form or the older `Transformer2DModel` one.
@@ -92,7 +92,7 @@ impl PixartConfig {
         let caption_width = size("caption_channels", 4096)?;
         let out_channels = options.optional_count("out_channels", None, 1..=LARGEST)?;
         let scale = options.optional_number("interpolation_scale", None)?;
-        let sees_frame = options.optional_flag("use_additional_conditions", None)?;
+        let takes_size = options.optional_flag("use_additional_conditions", None)?;
         Ok(PixartConfig {
             heads,
             head_width,
@@ -103,7 +103,7 @@ impl PixartConfig {
             sample_size,
             caption_width,
             interpolation_scale: scale.unwrap_or_else(|| (sample_size / 64).max(1) as f64),
-            sees_frame: sees_frame.unwrap_or(sample_size == 128),
+            takes_size: takes_size.unwrap_or(sample_size == 128),
             epsilon: options.number("norm_eps", 1e-6)? as f32,
         })
     }
@@ -122,7 +122,7 @@ impl PixartConfig {
             return Err(options.unsupported("norm_eps", &self.epsilon.into(), "0 or more"));
         }
         let width = self.width();
-        if !width.is_multiple_of(4) || self.sees_frame && !width.is_multiple_of(3) {
+        if !width.is_multiple_of(4) || self.takes_size && !width.is_multiple_of(3) {
             let key = "num_attention_heads x attention_head_dim";
             let supported = "a multiple of 4 (and of 3 where the picture's size is a condition)";
             return Err(options.unsupported(key, &width.into(), supported));

@@ -95,9 +95,9 @@ impl Pixart {
             let want = format!("caption_channels is {}", self.config.caption_width);
             return wrong("the width of the text embedding", caption.to_string(), want);
         }
-        if self.config.sees_frame && video.frame.is_none() {
+        if self.config.takes_size && video.size.is_none() {
             let want = "this transformer is conditioned on the picture's size".to_owned();
-            return wrong("the frame", "missing".to_owned(), want);
+            return wrong("the size condition", "missing".to_owned(), want);
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Dit for Pixart {
         self.check(inputs)?;
         let video = &inputs.video;
         let conditions = Conditions::new(&weights.at("adaln_single"), &self.config)?;
-        let (embedded, modulation) = conditions.apply(&video.levels, video.frame.as_ref())?;
+        let (embedded, modulation) = conditions.apply(&video.levels, video.size.as_ref())?;
         let projection = CaptionProjection::new(&weights.at("caption_projection"), &self.config)?;
         let text_mask = video.context.mask.as_ref().map(|mask| {
             let [batch, length] = mask.dims();

@@ -141,9 +141,9 @@ impl Block {
 
     /// Self-attention of `[B, T, D]`.
     fn mix(&self, x: Tensor<3>, rope: &Rope, attention: &mut dyn Attention) -> Result<Tensor<3>> {
-        let q = rope.turn(self.own.queries(x.clone())?);
+        let q = rope.rotate(self.own.queries(x.clone())?);
         let [k, v] = self.own.keys.apply(x)?;
-        let qkv = Qkv { q, k: rope.turn(k), v };
+        let qkv = Qkv { q, k: rope.rotate(k), v };
         self.own.join(attention.attend(self.site("own"), qkv, Reach::Own, None)?)
     }
 

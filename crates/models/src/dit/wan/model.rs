@@ -44,7 +44,7 @@ pub struct Rope {
 
 impl Rope {
     /// The heads `[B, T, N, H]` turned by where their tokens are.
-    pub(super) fn turn(&self, x: Tensor<4>) -> Tensor<4> {
+    pub(super) fn rotate(&self, x: Tensor<4>) -> Tensor<4> {
         let graph = x.device().is_autodiff();
         let [cosine, sine] = [&self.cosine, &self.sine].map(|table| match graph {
             true => Tensor::from_inner(table.clone()),

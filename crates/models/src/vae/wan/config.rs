@@ -160,7 +160,7 @@ impl WanVaeConfig {
     }
 
     /// Refuses patches and factors that contradict the levels.
-    fn check_factors(&self, said: [Option<usize>; 2], options: &Options) -> Result<()> {
+    fn check_factors(&self, stated: [Option<usize>; 2], options: &Options) -> Result<()> {
         let area = self.patch * self.patch;
         for (key, channels) in
             [("in_channels", self.in_channels), ("out_channels", self.out_channels)]
@@ -173,10 +173,10 @@ impl WanVaeConfig {
         }
         let factors =
             [("scale_factor_temporal", 4), ("scale_factor_spatial", self.spatial_factor())];
-        for ((key, found), said) in factors.into_iter().zip(said) {
-            if let Some(said) = said.filter(|said| *said != found) {
+        for ((key, found), stated) in factors.into_iter().zip(stated) {
+            if let Some(stated) = stated.filter(|stated| *stated != found) {
                 return Err(options.contradiction(format!(
-                    "`{key}` is {said}, but the levels and the patch make {found}"
+                    "`{key}` is {stated}, but the levels and the patch make {found}"
                 )));
             }
         }

@@ -8,26 +8,26 @@ use kernels::{Activation, AttentionInputs, CausalFrames};
 use nn::{Convolution3d, Linear, Result, Weights};
 
 /// One frame, `[H, W, C]`.
-pub(super) type Frame = Tensor<3>;
+pub(super) type FrameTensor = Tensor<3>;
 
 /// What happens to the frames of a clip.
 pub(super) trait Layer {
     /// The results for the next frames of the clip, in order of time.
-    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>>;
+    fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>>;
 }
 
 /// The last frames that a convolution over time saw.
 #[derive(Default)]
-pub(super) struct Memory(Vec<Frame>);
+pub(super) struct Memory(Vec<FrameTensor>);
 
 impl Memory {
     /// What is remembered, oldest first.
-    pub(super) fn frames(&self) -> &[Frame] {
+    pub(super) fn frames(&self) -> &[FrameTensor] {
         &self.0
     }
 
     /// Remembers the last `count` of all frames so far.
-    pub(super) fn keep(&mut self, frames: Vec<Frame>, count: usize) {
+    pub(super) fn keep(&mut self, frames: Vec<FrameTensor>, count: usize) {
         self.0.extend(frames);
         let surplus = self.0.len().saturating_sub(count);
         self.0.drain(..surplus);
@@ -47,7 +47,11 @@ impl Causal {
     }
 
     /// The result plus the frame of `residual` in its place.
-    fn apply_beside(&mut self, frames: Vec<Frame>, residual: Option<&[Frame]>) -> Vec<Frame> {
+    fn apply_beside(
+        &mut self,
+        frames: Vec<FrameTensor>,
+        residual: Option<&[FrameTensor]>,
+    ) -> Vec<FrameTensor> {
         let clip = CausalFrames { earlier: self.memory.frames(), now: &frames };
         let out = self.parameters.apply(clip, 1, residual);
         self.memory.keep(frames, 2);
@@ -56,7 +60,7 @@ impl Causal {
 }
 
 impl Layer for Causal {
-    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
+    fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
         Ok(self.apply_beside(frames, None))
     }
 }
@@ -76,7 +80,7 @@ impl Pixelwise {
 }
 
 impl Layer for Pixelwise {
-    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
+    fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
         frames.into_iter().map(|frame| self.0.apply(frame)).collect()
     }
 }
@@ -92,13 +96,13 @@ impl Norm {
         Ok(Norm { gain: gain.reshape([width]) })
     }
 
-    fn frame(&self, frame: Frame) -> Frame {
+    fn frame(&self, frame: FrameTensor) -> FrameTensor {
         kernels::unit_norm(frame, self.gain.clone(), Activation::Silu)
     }
 }
 
 impl Layer for Norm {
-    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
+    fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
         Ok(frames.into_iter().map(|frame| self.frame(frame)).collect())
     }
 }
@@ -130,7 +134,7 @@ impl Residual {
 }
 
 impl Layer for Residual {
-    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
+    fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
         let [first, second] = &mut self.convolutions;
         let branch = frames.iter().map(|frame| self.norms[0].frame(frame.clone())).collect();
         let branch = self.norms[1].apply(first.apply(branch)?)?;
@@ -159,7 +163,7 @@ impl Attention {
         })
     }
 
-    fn frame(&self, frame: Frame) -> Result<Frame> {
+    fn frame(&self, frame: FrameTensor) -> Result<FrameTensor> {
         let [height, width, channels] = frame.dims();
         let pixels = kernels::unit_norm(frame.clone(), self.gain.clone(), Activation::Identity);
         let qkv = self.qkv.apply(pixels.reshape([1, height * width, 1, channels]))?;
@@ -177,7 +181,7 @@ impl Attention {
 }
 
 impl Layer for Attention {
-    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
+    fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
         frames.into_iter().map(|frame| self.frame(frame)).collect()
     }
 }

@@ -24,7 +24,7 @@ use nn::{Error, Result, Weights};
 pub use self::config::WanVaeConfig;
 use self::decoder::decoder;
 use self::encoder::encoder;
-use self::layers::Frame;
+use self::layers::FrameTensor;
 use self::patch::{patchify, unpatchify};
 use self::tiling::Grid;
 pub use self::tiling::Tiling;
@@ -151,10 +151,10 @@ impl AutoencoderKlWan {
             progress(done, total);
         };
         for sample in 0..batch {
-            let frames: Vec<Frame> =
+            let frames: Vec<FrameTensor> =
                 (0..count).map(|index| frame(&latents, sample, index)).collect();
             let mut index = 0;
-            let mut emit = |frames: Vec<Frame>| {
+            let mut emit = |frames: Vec<FrameTensor>| {
                 frames.into_iter().try_for_each(|frame| {
                     let pixels = unpatchify(frame, self.config.patch).clamp(-1.0, 1.0);
                     index += 1;
@@ -181,9 +181,9 @@ impl AutoencoderKlWan {
     fn decode_tile(
         &self,
         weights: &Weights<'_>,
-        tile: Vec<Frame>,
+        tile: Vec<FrameTensor>,
         tell: &mut dyn FnMut(usize),
-    ) -> Result<Vec<Frame>> {
+    ) -> Result<Vec<FrameTensor>> {
         let mut all = Vec::new();
         decoder(&self.config, weights)?.push(tile, &mut |frames| {
             tell(frames.len());
@@ -239,7 +239,7 @@ impl AutoencoderKlWan {
         let mut all = Vec::with_capacity(batch * latent_frames);
         for sample in 0..batch {
             let patched = |index: usize| patchify(frame(&clips, sample, index), self.config.patch);
-            let frames: Vec<Frame> = (0..count).map(patched).collect();
+            let frames: Vec<FrameTensor> = (0..count).map(patched).collect();
             all.extend(grid.run(&frames, |tile| self.encode_tile(weights, &tile, &mut tell))?);
         }
         Ok(Moments::new(self::clips(all, batch)))
@@ -249,9 +249,9 @@ impl AutoencoderKlWan {
     fn encode_tile(
         &self,
         weights: &Weights<'_>,
-        tile: &[Frame],
+        tile: &[FrameTensor],
         tell: &mut dyn FnMut(usize),
-    ) -> Result<Vec<Frame>> {
+    ) -> Result<Vec<FrameTensor>> {
         let mut all = Vec::new();
         let mut network = encoder(&self.config, weights)?;
         for frames in tile.chunks(ENCODED_TOGETHER) {
@@ -356,14 +356,14 @@ impl Vae for AutoencoderKlWan {
 }
 
 /// One frame of `[B, C, F, H, W]` as `[H, W, C]`, f32.
-fn frame(clips: &Tensor<5>, sample: usize, index: usize) -> Frame {
+fn frame(clips: &Tensor<5>, sample: usize, index: usize) -> FrameTensor {
     let [_, channels, _, height, width] = clips.dims();
     let frame = clips.clone().narrow(0, sample, 1).narrow(2, index, 1);
     frame.reshape([channels, height, width]).permute([1, 2, 0]).cast(DType::F32)
 }
 
 /// `[B, C, F, H, W]` of the frames `[H, W, C]` of all samples.
-fn clips(frames: Vec<Frame>, batch: usize) -> Tensor<5> {
+fn clips(frames: Vec<FrameTensor>, batch: usize) -> Tensor<5> {
     let count = frames.len() / batch.max(1);
     let stacked: Tensor<4> = Tensor::stack(frames, 0);
     let [_, height, width, channels] = stacked.dims();

@@ -2,7 +2,7 @@
 
 use nn::{Error, Result};
 
-use super::layers::{Frame, Layer};
+use super::layers::{FrameTensor, Layer};
 
 /// About how many pixels go through a layer at a time. Fewer would read a layer's weights too often
 /// for too little work, more would only take memory.
@@ -19,7 +19,7 @@ struct Stage {
     layers: Vec<Box<dyn Layer>>,
     /// Frames come in multiples of this, except the first of the clip, which comes alone.
     grain: usize,
-    waiting: Vec<Frame>,
+    waiting: Vec<FrameTensor>,
     started: bool,
 }
 
@@ -42,8 +42,8 @@ impl Stream {
     /// Sends the next frames of the clip through; `emit` gets the results in order, few at a time.
     pub(super) fn push<E: From<Error>>(
         &mut self,
-        frames: Vec<Frame>,
-        emit: &mut dyn FnMut(Vec<Frame>) -> Result<(), E>,
+        frames: Vec<FrameTensor>,
+        emit: &mut dyn FnMut(Vec<FrameTensor>) -> Result<(), E>,
     ) -> Result<(), E> {
         flow(&mut self.stages, frames, emit)
     }
@@ -52,8 +52,8 @@ impl Stream {
 /// Depth first, so that no stage makes more than the next one is about to take.
 fn flow<E: From<Error>>(
     stages: &mut [Stage],
-    frames: Vec<Frame>,
-    emit: &mut dyn FnMut(Vec<Frame>) -> Result<(), E>,
+    frames: Vec<FrameTensor>,
+    emit: &mut dyn FnMut(Vec<FrameTensor>) -> Result<(), E>,
 ) -> Result<(), E> {
     let Some((stage, rest)) = stages.split_first_mut() else { return emit(frames) };
     for group in stage.groups(frames) {
@@ -66,7 +66,7 @@ fn flow<E: From<Error>>(
 
 impl Stage {
     /// The frames that are ready, in the groups that they go through in.
-    fn groups(&mut self, frames: Vec<Frame>) -> Vec<Vec<Frame>> {
+    fn groups(&mut self, frames: Vec<FrameTensor>) -> Vec<Vec<FrameTensor>> {
         self.waiting.extend(frames);
         let Some(frame) = self.waiting.first() else { return Vec::new() };
         let [height, width, _] = frame.dims();

@@ -1,9 +1,9 @@
 //! Squares of pixels as channels of one pixel, in diffusers' order: channel, column, row.
 
-use super::layers::Frame;
+use super::layers::FrameTensor;
 
 /// `[H, W, C]` to `[H / patch, W / patch, C patch²]`.
-pub(super) fn patchify(frame: Frame, patch: usize) -> Frame {
+pub(super) fn patchify(frame: FrameTensor, patch: usize) -> FrameTensor {
     if patch == 1 {
         return frame;
     }
@@ -17,7 +17,7 @@ pub(super) fn patchify(frame: Frame, patch: usize) -> Frame {
 }
 
 /// `[H, W, C patch²]` to `[H patch, W patch, C]`.
-pub(super) fn unpatchify(frame: Frame, patch: usize) -> Frame {
+pub(super) fn unpatchify(frame: FrameTensor, patch: usize) -> FrameTensor {
     if patch == 1 {
         return frame;
     }

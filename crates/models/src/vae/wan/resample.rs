@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use kernels::{CausalFrames, Convolution};
 use nn::{Convolution2d, Convolution3d, Result, Weights};
 
-use super::layers::{Frame, Layer, Memory};
+use super::layers::{FrameTensor, Layer, Memory};
 
 /// Each pixel four times, then a convolution that keeps that size.
 const ENLARGING: Convolution = Convolution { stride: 1, padding: [1; 4], upsample: 2 };
@@ -53,7 +53,7 @@ impl Upsample {
         Ok(Upsample { space, time, memory: Memory::default(), started: false })
     }
 
-    fn double(&mut self, frames: Vec<Frame>) -> Vec<Frame> {
+    fn double(&mut self, frames: Vec<FrameTensor>) -> Vec<FrameTensor> {
         let Some(time) = self.time.as_ref().filter(|_| self.started) else { return frames };
         // The first frame is not in this memory: those after it see zeros in its place.
         let clip = CausalFrames { earlier: self.memory.frames(), now: &frames };
@@ -71,7 +71,7 @@ fn half(both: &Convolution3d, index: usize) -> Convolution3d {
 }
 
 impl Layer for Upsample {
-    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
+    fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
         let frames = self.double(frames);
         self.started = true;
         Ok(self.space.apply_frames(&frames, &ENLARGING))
@@ -98,7 +98,7 @@ impl Downsample {
 }
 
 impl Layer for Downsample {
-    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
+    fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
         let frames = self.space.apply_frames(&frames, &HALVING);
         let Some(time) = &self.time else { return Ok(frames) };
         let out = match self.started {

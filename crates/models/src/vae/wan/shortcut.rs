@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use nn::Result;
 
-use super::layers::{Frame, Layer};
+use super::layers::{FrameTensor, Layer};
 use super::resample::Rate;
 
 /// A level with its shortcut. It is given the first frame of a clip by itself.
@@ -46,7 +46,7 @@ impl Level {
 }
 
 impl Layer for Level {
-    fn apply(&mut self, frames: Vec<Frame>) -> Result<Vec<Frame>> {
+    fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
         let around = match self.shortcut {
             Shortcut::None => None,
             Shortcut::Average(_) | Shortcut::Repeat(_) => Some(frames.clone()),
@@ -54,7 +54,7 @@ impl Layer for Level {
         let out = self.layers.iter_mut().try_fold(frames, |frames, layer| layer.apply(frames))?;
         let first = !std::mem::replace(&mut self.started, true);
         let Some(around) = around else { return Ok(out) };
-        let around: Vec<Frame> = match self.shortcut {
+        let around: Vec<FrameTensor> = match self.shortcut {
             Shortcut::None => return Ok(out),
             Shortcut::Average(change) => averages(&around, change),
             Shortcut::Repeat(change) => {
@@ -68,15 +68,15 @@ impl Layer for Level {
 }
 
 /// The means of channels that lie side by side once frames and pixels are channels, too.
-fn averages(frames: &[Frame], change: Change) -> Vec<Frame> {
+fn averages(frames: &[FrameTensor], change: Change) -> Vec<FrameTensor> {
     let Change { side, outputs, .. } = change;
     let [height, width, channels] = frames[0].dims();
     let [tall, wide] = [height / side, width / side];
     // The first frame of a clip, which comes alone, stands after one of zeros.
     let missing = (change.frames() - frames.len() % change.frames()) % change.frames();
     let zeros = vec![frames[0].zeros_like(); missing];
-    let frames: Vec<Frame> = zeros.into_iter().chain(frames.iter().cloned()).collect();
-    let average = |group: &[Frame]| {
+    let frames: Vec<FrameTensor> = zeros.into_iter().chain(frames.iter().cloned()).collect();
+    let average = |group: &[FrameTensor]| {
         let stacked: Tensor<4> = Tensor::stack(group.to_vec(), 0);
         let size = stacked.dims()[0] * side * side * channels / outputs;
         stacked
@@ -90,7 +90,7 @@ fn averages(frames: &[Frame], change: Change) -> Vec<Frame> {
 }
 
 /// The frames that the channels of one frame become.
-fn repeats(frame: Frame, change: Change) -> Vec<Frame> {
+fn repeats(frame: FrameTensor, change: Change) -> Vec<FrameTensor> {
     let Change { side, outputs, .. } = change;
     let [height, width, channels] = frame.dims();
     let copies = outputs * change.frames() * side * side / channels;

@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use nn::{Error, Result};
 
 use super::config::WanVaeConfig;
-use super::layers::Frame;
+use super::layers::FrameTensor;
 use crate::vae::blend::blend;
 
 /// How to cut what is larger than a tile, as diffusers' `enable_tiling` does. Heights, then widths.
@@ -111,9 +111,9 @@ impl Grid {
     /// Runs `network` on every tile of all frames and puts the results together.
     pub(super) fn run(
         &self,
-        frames: &[Frame],
-        mut network: impl FnMut(Vec<Frame>) -> Result<Vec<Frame>>,
-    ) -> Result<Vec<Frame>> {
+        frames: &[FrameTensor],
+        mut network: impl FnMut(Vec<FrameTensor>) -> Result<Vec<FrameTensor>>,
+    ) -> Result<Vec<FrameTensor>> {
         let mut out: Option<Tensor<4>> = None;
         let mut above: Vec<Option<Tensor<4>>> = Vec::new();
         for rows in self.spans(0) {
@@ -142,7 +142,7 @@ impl Grid {
     }
 
     /// One tile of a frame.
-    fn cut(&self, frame: &Frame, place: [&Range<usize>; 2]) -> Frame {
+    fn cut(&self, frame: &FrameTensor, place: [&Range<usize>; 2]) -> FrameTensor {
         let size = frame.dims();
         // The last tile takes what pixels remain beyond the last whole cell, too.
         let [rows, columns] = [0, 1].map(|axis| {

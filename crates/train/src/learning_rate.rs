@@ -44,20 +44,20 @@ pub enum Decay {
 
 /// A learning rate by update.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Schedule {
+pub struct LearningRateSchedule {
     peak: f64,
     warmup: u64,
     decay: Decay,
     horizon: u64,
 }
 
-impl Schedule {
+impl LearningRateSchedule {
     /// `peak` after `warmup` updates, then `decay` until `horizon` updates of this role are over.
     ///
     /// # Errors
     /// A rate that is not a positive number, a warm-up beyond the horizon, shares outside 0 to 1,
     /// steps that do not rise.
-    pub fn new(peak: f64, warmup: u64, decay: Decay, horizon: u64) -> Result<Schedule> {
+    pub fn new(peak: f64, warmup: u64, decay: Decay, horizon: u64) -> Result<LearningRateSchedule> {
         if !(peak.is_finite() && peak > 0.0) {
             return Err(Error::setting("learning rate", peak, "it is a number above 0"));
         }
@@ -86,15 +86,15 @@ impl Schedule {
                 }
             }
         }
-        Ok(Schedule { peak, warmup, decay, horizon })
+        Ok(LearningRateSchedule { peak, warmup, decay, horizon })
     }
 
     /// A rate that never changes.
     ///
     /// # Errors
     /// It is not a positive number.
-    pub fn constant(rate: f64) -> Result<Schedule> {
-        Schedule::new(rate, 0, Decay::Constant, 0)
+    pub fn constant(rate: f64) -> Result<LearningRateSchedule> {
+        LearningRateSchedule::new(rate, 0, Decay::Constant, 0)
     }
 
     /// The learning rate of the update after `done` updates.
@@ -126,8 +126,8 @@ mod tests {
     use super::*;
 
     fn rates(decay: Decay, warmup: u64, horizon: u64, at: &[u64]) -> Vec<f64> {
-        let schedule = Schedule::new(2.0, warmup, decay, horizon).unwrap();
-        at.iter().map(|done| schedule.rate(*done)).collect()
+        let learning_rate = LearningRateSchedule::new(2.0, warmup, decay, horizon).unwrap();
+        at.iter().map(|done| learning_rate.rate(*done)).collect()
     }
 
     #[track_caller]
@@ -153,7 +153,8 @@ mod tests {
     /// its steps: both are refused here instead of degenerating.
     #[test]
     fn what_cannot_be_is_refused() {
-        let refused = |peak, warmup, decay| Schedule::new(peak, warmup, decay, 10).is_err();
+        let refused =
+            |peak, warmup, decay| LearningRateSchedule::new(peak, warmup, decay, 10).is_err();
         assert!(refused(0.0, 0, Decay::Constant) && refused(f64::NAN, 0, Decay::Constant));
         assert!(refused(1.0, 11, Decay::Constant));
         assert!(refused(1.0, 0, Decay::Linear { end: 1.5 }));
@@ -161,6 +162,9 @@ mod tests {
         assert!(refused(1.0, 0, Decay::Piecewise { steps: vec![] }));
         assert!(refused(1.0, 0, Decay::Piecewise { steps: vec![(5, 0.5), (3, 0.1)] }));
         // A share of exactly 0 is a value like any other.
-        assert_eq!(Schedule::new(1.0, 0, Decay::Cosine { end: 0.0 }, 4).unwrap().rate(4), 0.0);
+        assert_eq!(
+            LearningRateSchedule::new(1.0, 0, Decay::Cosine { end: 0.0 }, 4).unwrap().rate(4),
+            0.0
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! Columns turned into rows, eight at a time: the one transposition that packing, attention's
+//! Columns transposed into rows, eight at a time: the one transposition that packing, attention's
 //! backward pass and gradients of weights share.
 
-/// How many columns are turned together: the floats of one vector.
+/// How many columns are transposed together: the floats of one vector.
 pub(crate) const SIDE: usize = 8;
 
 /// `to[k * stride + c] = columns[c][k]` for every `k < depth`.
@@ -9,11 +9,11 @@ pub(crate) const SIDE: usize = 8;
 /// # Safety
 /// Every column is readable for `depth` floats; `to` is writable for `depth` groups of [`SIDE`]
 /// floats, `stride` floats apart, and overlaps no column.
-pub(crate) type Turn =
+pub(crate) type Transpose =
     unsafe fn(depth: usize, columns: &[*const f32; SIDE], to: *mut f32, stride: usize);
 
-/// The best way to turn on this machine.
-pub(crate) fn turn() -> Turn {
+/// The best way to transpose on this machine.
+pub(crate) fn transpose_columns() -> Transpose {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx") {
         return avx;
@@ -21,10 +21,10 @@ pub(crate) fn turn() -> Turn {
     portable
 }
 
-/// Eight vectors of eight at a time, turned within registers.
+/// Eight vectors of eight at a time, transposed within registers.
 ///
 /// # Safety
-/// As [`Turn`]; the machine has AVX.
+/// As [`Transpose`]; the machine has AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn avx(depth: usize, columns: &[*const f32; SIDE], to: *mut f32, stride: usize) {
@@ -65,7 +65,7 @@ unsafe fn avx(depth: usize, columns: &[*const f32; SIDE], to: *mut f32, stride: 
 /// Element by element.
 ///
 /// # Safety
-/// As [`Turn`].
+/// As [`Transpose`].
 unsafe fn portable(depth: usize, columns: &[*const f32; SIDE], to: *mut f32, stride: usize) {
     for k in 0..depth {
         for (c, column) in columns.iter().enumerate() {

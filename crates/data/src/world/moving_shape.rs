@@ -127,15 +127,15 @@ impl Direction {
 /// All that a caption says. It is written and read as the caption.
 ///
 /// ```
-/// use data::world::{Colour, Direction, Scene, Shape};
+/// use data::world::{Colour, Direction, MovingShape, Shape};
 ///
-/// let scene: Scene = "a red circle moves left".parse()?;
+/// let scene: MovingShape = "a red circle moves left".parse()?;
 /// assert_eq!((scene.colour, scene.shape, scene.direction), (Colour::Red, Shape::Circle, Direction::Left));
 /// assert_eq!(scene.to_string(), "a red circle moves left");
 /// # Ok::<(), data::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Scene {
+pub struct MovingShape {
     /// What moves.
     pub shape: Shape,
     /// Its colour.
@@ -144,18 +144,18 @@ pub struct Scene {
     pub direction: Direction,
 }
 
-impl Scene {
+impl MovingShape {
     /// Every combination of the ordinary world: 3 shapes, 4 colours, 4 directions.
-    pub fn all() -> Vec<Scene> {
-        Scene::of(&Colour::ALL)
+    pub fn all() -> Vec<MovingShape> {
+        MovingShape::of(&Colour::ALL)
     }
 
     /// Every combination with these colours, the direction changing fastest.
-    pub fn of(colours: &[Colour]) -> Vec<Scene> {
+    pub fn of(colours: &[Colour]) -> Vec<MovingShape> {
         let mut scenes = Vec::new();
         for shape in Shape::ALL {
             for &colour in colours {
-                let scene = |direction| Scene { shape, colour, direction };
+                let scene = |direction| MovingShape { shape, colour, direction };
                 scenes.extend(Direction::ALL.map(scene));
             }
         }
@@ -163,23 +163,23 @@ impl Scene {
     }
 }
 
-impl fmt::Display for Scene {
+impl fmt::Display for MovingShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Scene { shape, colour, direction } = self;
+        let MovingShape { shape, colour, direction } = self;
         write!(f, "a {} {} moves {}", colour.word(), shape.word(), direction.word())
     }
 }
 
-impl FromStr for Scene {
+impl FromStr for MovingShape {
     type Err = Error;
 
-    fn from_str(caption: &str) -> Result<Scene, Error> {
+    fn from_str(caption: &str) -> Result<MovingShape, Error> {
         let wrong = |reason: String| Error::Caption { caption: caption.to_owned(), reason };
         let words: Vec<&str> = caption.split_whitespace().collect();
         let &["a", colour, shape, "moves", direction] = &words[..] else {
             return Err(wrong("write it like `a red circle moves left`".to_owned()));
         };
-        Ok(Scene {
+        Ok(MovingShape {
             shape: named("shape", shape, &Shape::ALL, Shape::word).map_err(wrong)?,
             colour: named("colour", colour, &Colour::KNOWN, Colour::word).map_err(wrong)?,
             direction: named("direction", direction, &Direction::ALL, Direction::word)
