@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use comm::{Group, on_ranks};
-use nn::{Backward, Inputs, Network, OneDevice, Parameters, Prediction, Schedule, Store};
+use nn::{Backward, Inputs, Network, OneDevice, Parameters, Prediction, Schedule, Store, Tracks};
 
 use crate::numbers::{bits, tensor, values};
 
@@ -38,11 +38,9 @@ pub fn loss(prediction: &Prediction) -> nn::Result<Tensor<1>> {
         let error = said.clone() - tensor(name, said.dims());
         kernels::sum(error.clone() * error)
     };
-    let video = square("target", &prediction.video);
-    Ok(match &prediction.audio {
-        Some(audio) => video + square("target of the sound", audio),
-        None => video,
-    })
+    let names = Tracks { video: Some("target"), audio: Some("target of the sound") };
+    let squares = names.zip(prediction.as_ref()).map(|(name, said)| square(name, said));
+    Ok(squares.into_iter().reduce(|sum, more| sum + more).expect("a prediction is not empty"))
 }
 
 impl<M: Network> Question<M> {
@@ -109,12 +107,7 @@ pub fn compare<M: Network>(
 
 impl Answer {
     fn differs_from(&self, got: &Answer, tolerance: f64) -> Result<(), String> {
-        equal("the prediction", &self.prediction.video, &got.prediction.video, 0.0)?;
-        match (&self.prediction.audio, &got.prediction.audio) {
-            (Some(want), Some(got)) => equal("the predicted sound", want, got, 0.0)?,
-            (None, None) => {}
-            _ => return Err("one has sound and the other has not".to_owned()),
-        }
+        both_equal(|name| format!("the {name} prediction"), &self.prediction, &got.prediction)?;
         self.backward.equals(&got.backward, tolerance)
     }
 }
@@ -138,10 +131,10 @@ impl Equals for Backward {
         if names(self) != names(got) {
             return Err(format!("gradients of {:?} instead of {:?}", names(got), names(self)));
         }
-        let Some((want, tokens)) = self.tokens.as_ref().zip(got.tokens.as_ref()) else {
+        if self.tokens.as_ref().first().is_none() {
             return Err("the tokens have no gradient".to_owned());
-        };
-        equal("the gradient of the tokens", want, tokens, 0.0)?;
+        }
+        both_equal(|name| format!("the gradient of the {name} tokens"), &self.tokens, &got.tokens)?;
         let Some((want, loss)) = self.loss.as_ref().zip(got.loss.as_ref()) else {
             return Err("there is no loss".to_owned());
         };
@@ -160,6 +153,21 @@ fn layer_norm(backward: &Backward, name: &str) -> f64 {
     let layer = |name: &str| name.rsplit_once('.').map(|(layer, _)| layer.to_owned());
     let members = backward.parameters.iter().filter(|(other, _)| layer(other) == layer(name));
     norm(&members.flat_map(|(_, gradient)| values(gradient)).collect::<Vec<_>>())
+}
+
+/// Every modality of `got` equals that of `want` to the bit.
+fn both_equal(
+    what: impl Fn(&str) -> String,
+    want: &Tracks<Tensor<3>>,
+    got: &Tracks<Tensor<3>>,
+) -> Result<(), String> {
+    let has = |tracks: &Tracks<Tensor<3>>| tracks.as_ref().map(|_| ());
+    if has(want) != has(got) {
+        return Err(format!("{}: {:?} instead of {:?}", what("whole"), has(got), has(want)));
+    }
+    let pairs = want.as_ref().zip(got.as_ref()).named();
+    pairs.try_map(|(name, (want, got))| equal(&what(name), want, got, 0.0))?;
+    Ok(())
 }
 
 /// `got` equals `want` to the bit, or is at most `bound` away.

@@ -6,8 +6,8 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use kernels::{Activation, Modulation, gated_residual};
 use nn::{
-    Attention, Bag, Context, Dit, Entry, Inputs, LayerNorm, Levels, Linear, Mask, Modality, Packed,
-    Prediction, Qkv, Reach, Result, Site, Store, Weights,
+    Attention, Bag, Context, Dit, Entry, Forward, Inputs, LayerNorm, Levels, Linear, Mask,
+    Modality, Packed, Prediction, Qkv, Reach, Result, Site, Store, Weights,
 };
 
 use crate::numbers::{numbers, parameter, tensor};
@@ -39,10 +39,6 @@ pub struct Shared {
     /// The level of every token, `[B, T]`.
     index: Option<Tensor<2, Int>>,
 }
-
-/// What flows from block to block: `[B, T, D]`.
-#[derive(Clone, Debug)]
-pub struct Stream(Tensor<3>);
 
 /// Width of the embedded timestep.
 const SINUSOID: usize = 8;
@@ -86,7 +82,7 @@ impl Toy {
             size: None,
             enabled: true,
         };
-        Inputs { video, audio: None }
+        Inputs::video(video)
     }
 
     fn conditions(&self, weights: &Weights<'_>) -> Result<[Linear; 3]> {
@@ -116,7 +112,7 @@ impl Toy {
 
 impl Dit for Toy {
     type Shared = Shared;
-    type Stream = Stream;
+    type Stream = Tensor<3>;
 
     fn depth(&self) -> usize {
         self.depth
@@ -133,7 +129,7 @@ impl Dit for Toy {
 
     fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
         let [first, second, text] = self.conditions(weights)?;
-        let Modality { levels, context, .. } = &inputs.video;
+        let Modality { levels, context, .. } = inputs.video_alone()?;
         let embedded = nn::timestep_embedding(&levels.distinct, SINUSOID);
         let text_mask = context.mask.as_ref().map(|mask| {
             let [batch, words] = mask.dims();
@@ -147,30 +143,29 @@ impl Dit for Toy {
         })
     }
 
-    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
+    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Tensor<3>> {
         let embed = weights.linear("embed", self.channels, self.width())?;
-        let tokens = embed.apply(inputs.video.tokens.clone())?;
-        let positions = nn::position_embedding(&inputs.video.positions, &[0], self.width());
-        Ok(Stream(tokens + positions))
+        let video = inputs.video_alone()?;
+        let tokens = embed.apply(video.tokens.clone())?;
+        let positions = video.positions.embedding(&[0], self.width(), 1.0);
+        Ok(tokens + positions)
     }
 
-    fn block(
+    fn block(&self, index: usize, x: Tensor<3>, pass: Forward<'_, Shared>) -> Result<Tensor<3>> {
+        self.block_at(index, pass.weights)?.apply(x, pass.shared, pass.attention)
+    }
+
+    fn head(
         &self,
-        index: usize,
         weights: &Weights<'_>,
-        stream: Stream,
+        stream: Tensor<3>,
         shared: &Shared,
-        attention: &mut dyn Attention,
-    ) -> Result<Stream> {
-        self.block_at(index, weights)?.apply(stream.0, shared, attention).map(Stream)
-    }
-
-    fn head(&self, weights: &Weights<'_>, stream: Stream, shared: &Shared) -> Result<Prediction> {
+    ) -> Result<Prediction> {
         let [shift, scale, _] = thirds(shared.modulation.clone());
         let modulation = Modulation { scale, shift, index: shared.index.clone() };
-        let normed = LayerNorm::plain(EPSILON).apply(stream.0, Some(&modulation));
+        let normed = LayerNorm::plain(EPSILON).apply(stream, Some(&modulation));
         let video = weights.linear("head", self.width(), self.channels)?.apply(normed)?;
-        Ok(Prediction { video, audio: None })
+        Ok(Prediction::video(video))
     }
 }
 
@@ -253,16 +248,5 @@ impl Bag for Shared {
             index: packed.optional("index", Packed::integers)?,
         };
         packed.finish().map(|()| shared)
-    }
-}
-
-impl Bag for Stream {
-    fn pack(self) -> Packed {
-        Packed::of([("tokens", Entry::tensor(self.0))])
-    }
-
-    fn unpack(mut packed: Packed) -> Result<Stream> {
-        let stream = Stream(packed.tensor("tokens")?);
-        packed.finish().map(|()| stream)
     }
 }

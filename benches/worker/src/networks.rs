@@ -48,11 +48,12 @@ pub(crate) fn pixart(dtype: DType) -> impl Fn() -> Tensor<3> {
         size: None,
         enabled: true,
     };
-    let inputs = Inputs { video, audio: None };
+    let inputs = Inputs::video(video);
     move || {
         nn::forward(&model, &Weights::new(&store), &inputs, &mut Plain)
             .expect("the inputs fit the model")
             .video
+            .expect("there is a video")
     }
 }
 
@@ -72,11 +73,12 @@ pub(crate) fn wan(dtype: DType) -> impl Fn() -> Tensor<3> {
         size: None,
         enabled: true,
     };
-    let inputs = Inputs { video, audio: None };
+    let inputs = Inputs::video(video);
     move || {
         nn::forward(&model, &Weights::new(&store), &inputs, &mut Plain)
             .expect("the inputs fit the model")
             .video
+            .expect("there is a video")
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device};
-use diffusion::{Geometry, Process, TimestepSampler, Tracks};
+use diffusion::{Geometry, Process, TimestepSampler};
 use methods::{Finetune, FinetuneConfig};
 use models::dit::wan::{Wan, WanConfig};
-use nn::{Context, Dit, OneDevice, Recompute};
+use nn::{Context, Dit, OneDevice, Recompute, Tracks};
 use strategies::{Flexible, StrategyConfig, TextToVideoConfig};
 use train::{
     AdamWConfig, Batch, Cursor, Feed, Field, LearningRateSchedule, Learns, LoopConfig,
@@ -65,7 +65,7 @@ fn trainer(layers: usize, recompute: Recompute) -> train::Result<Trainer> {
     let student = Trained::new(STUDENT, Arc::new(network), store, training)?;
     let sampler = TimestepSampler::logit_normal(0.0, 1.0)?;
     let config = StrategyConfig::TextToVideo(TextToVideoConfig::default());
-    let strategy = Flexible::new(&config, geometry, Tracks { video: sampler, audio: None })?;
+    let strategy = Flexible::new(&config, geometry, Tracks::video(sampler))?;
     let config = FinetuneConfig::default();
     let method = Finetune::new(student, Box::new(strategy), Process::Flow, config)?;
     let latents = VideoLatents { values: normal([1, 16, 5, 30, 52], &device), rates: vec![16.0] };

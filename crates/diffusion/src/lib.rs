@@ -66,7 +66,7 @@ pub use random::Draw;
 pub use sampler::{Noise, Sampled, Sampler};
 pub use scene::{
     AudioClock, Coordinates, Geometry, Grouping, NoiseLevels, Reference, ReferenceScale, Region,
-    Scene, Time, Tokens, Track, TrackKind, Tracks, align_reference, pool_mask,
+    Scene, Time, Tokens, Track, TrackKind, align_reference, pool_mask,
 };
 pub use sigmas::{shifted_level, unshifted_level};
 pub use solver::{Solver, Step};

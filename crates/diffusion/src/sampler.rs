@@ -4,9 +4,9 @@
 //! network nor a file: a prediction is a closure, which may be one device, many ranks or two experts.
 
 use burn::tensor::Tensor;
-use nn::{Context, Inputs, Prediction};
+use nn::{Context, Inputs, Prediction, Tracks};
 
-use crate::scene::{NoiseLevels, Scene, Track, TrackKind, Tracks};
+use crate::scene::{NoiseLevels, Scene, Track, TrackKind};
 use crate::{
     Branch, Draw, Error, Guidance, Process, Result, SchedulerConfig, Solver, State, Step, denoise,
 };
@@ -28,8 +28,8 @@ pub struct Noise {
     pub seed: u64,
     /// The number of each sample of the scene.
     pub samples: Vec<u64>,
-    /// Tokens of the video to start from instead, `[B, N, C]`.
-    pub initial: Option<Tensor<3>>,
+    /// Tokens to start from instead, `[B, N, C]`.
+    pub initial: Tracks<Tensor<3>>,
 }
 
 /// What a run leaves, `[B, N, C]` per track.
@@ -109,8 +109,8 @@ impl Sampler {
             (true, Some(text)) => Some(scene.with_text(text)),
             (true, None) => return Err(Error::NoUnconditional.into()),
         };
-        let start = scene.each(|name, track| {
-            let given = noise.initial.clone().filter(|_| name == "video");
+        let start = scene.tracks().beside(noise.initial.clone()).named();
+        let start = start.map(|(name, (track, given))| {
             let initial = given.unwrap_or_else(|| noise.draw(track, name, "initial-noise", 0));
             (initial * self.solver.initial_scale(), self.solver.state())
         });
@@ -122,12 +122,8 @@ impl Sampler {
         })?;
         let end = end.into_iter().next().expect("one patch goes in and comes out");
         let unpasted = end.map(|(tokens, _)| tokens);
-        let sound = scene.audio.as_ref().zip(unpasted.audio.clone());
-        let tokens = Tracks {
-            video: scene.video.keep(unpasted.video.clone()),
-            audio: sound.map(|(track, tokens)| track.keep(tokens)),
-        };
-        Ok(Sampled { tokens, unpasted })
+        let made = scene.tracks().zip(unpasted.clone());
+        Ok(Sampled { tokens: made.map(|(track, tokens)| track.keep(tokens)), unpasted })
     }
 
     /// What the network says about every track, `[B, N, C]`, guided if the step asks for it.
@@ -144,13 +140,13 @@ impl Sampler {
                 scene.each(|_, track| NoiseLevels::at_timestep(level, timestep, track.samples()));
             let tokens = tracks.clone().map(|(tokens, _)| tokens);
             let prediction = predict(step, &scene.inputs(&self.process, tokens, &levels))?;
-            let audio = match (&scene.audio, prediction.audio) {
-                (None, _) => None,
-                (Some(track), Some(prediction)) => Some(track.own(prediction)),
-                (Some(track), None) if track.kind == TrackKind::Given => None,
-                (Some(_), None) => return Err(Error::NoPrediction { track: "sound" }.into()),
-            };
-            Ok(Tracks { video: scene.video.own(prediction.video), audio })
+            scene.tracks().beside(prediction.as_ref()).named().try_map(
+                |(name, (track, said))| match said.is_none() && track.kind == TrackKind::Generated {
+                    true => Err(Error::NoPrediction { track: name }),
+                    false => Ok(()),
+                },
+            )?;
+            Ok(scene.tracks().zip(prediction).map(|(track, said)| track.own(said)))
         };
         let conditional = ask(with.expect("there is always a scene"))?;
         let guidance = self.guidance[step];
@@ -169,31 +165,23 @@ impl Sampler {
         step: usize,
         noise: &Noise,
     ) -> Result<Tracks<Moving>> {
-        let one = |name,
-                   track: &Track,
-                   moving: Moving,
-                   prediction: Option<Tensor<3>>|
-         -> Result<Moving> {
-            let (tokens, mut state) = moving;
-            let Some(prediction) = prediction.filter(|_| track.kind == TrackKind::Generated) else {
+        let all = scene.tracks().zip(tracks).beside(prediction).named();
+        all.try_map(|(name, ((track, (tokens, mut state)), said))| {
+            let Some(said) = said.filter(|_| track.kind == TrackKind::Generated) else {
                 return Ok((tokens, state));
             };
-            let prediction = match self.velocities {
+            let said = match self.velocities {
                 true => {
                     let level = Tensor::from_floats([[[self.level(step)]]], &tokens.device());
-                    self.process.for_solver(tokens.clone(), prediction, level)
+                    self.process.for_solver(tokens.clone(), said, level)
                 }
-                false => prediction,
+                false => said,
             };
             let fresh = self.solver.wants_noise(step);
             let fresh = fresh.then(|| noise.draw(track, name, "solver-noise", step as u64));
-            let tokens = self.solver.step(step, &mut state, tokens, prediction, fresh)?;
+            let tokens = self.solver.step(step, &mut state, tokens, said, fresh)?;
             Ok((tokens, state))
-        };
-        let video = one("video", &scene.video, tracks.video, Some(prediction.video))?;
-        let sound = scene.audio.as_ref().zip(tracks.audio);
-        let audio = sound.map(|(track, moving)| one("audio", track, moving, prediction.audio));
-        Ok(Tracks { video, audio: audio.transpose()? })
+        })
     }
 
     fn level(&self, step: usize) -> f32 {
@@ -204,7 +192,11 @@ impl Sampler {
 impl Noise {
     /// Noise from a seed for samples that are numbered from `first` on.
     pub fn from_seed(seed: u64, first: u64, samples: usize) -> Noise {
-        Noise { seed, samples: (first..first + samples as u64).collect(), initial: None }
+        Noise {
+            seed,
+            samples: (first..first + samples as u64).collect(),
+            initial: Tracks::default(),
+        }
     }
 
     /// Standard normal noise `[B, N, C]` for a track.

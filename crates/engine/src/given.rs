@@ -42,9 +42,13 @@ impl GivenMedia {
         given: &Given,
         model: &Description,
         (size, sound): ([usize; 3], Option<usize>),
+        only_audio: bool,
     ) -> Result<GivenMedia> {
         takes(given, model)?;
         together(given, model, sound.is_some())?;
+        if only_audio {
+            sound_alone(given)?;
+        }
         let [frames, height, width] = size;
         let geometry = &model.geometry;
         let still = |media, field| Pictures::still(media, field).map(Some);
@@ -195,6 +199,26 @@ fn together(given: &Given, model: &Description, sounds: bool) -> Result<()> {
         return Err(Error::request(Field::Video, reason));
     }
     Ok(())
+}
+
+/// Refuses what only a clip can be given where none is made.
+fn sound_alone(given: &Given) -> Result<()> {
+    let all = [
+        (Field::Image, given.image.is_some()),
+        (Field::LastImage, given.last_image.is_some()),
+        (Field::Keyframe, !given.keyframes.is_empty()),
+        (Field::VideoPrefix, given.video_prefix.is_some()),
+        (Field::Mask, given.mask.is_some()),
+        (Field::Reference, !given.references.is_empty()),
+        (Field::Audio, given.audio.is_some()),
+    ];
+    match all.into_iter().find(|(_, is_given)| *is_given) {
+        Some((field, _)) => {
+            let reason = "the sound alone is made, which may be given a whole video; leave it out";
+            Err(Error::request(field, reason))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The first frames of a clip: whole groups, and fewer than the clip has.

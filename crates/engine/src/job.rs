@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 use diffusion::{Grouping, Guidance, Sampler};
 use families::{Description, Preparation, TextRules};
+use nn::{Tracks, patchify};
 
 use crate::captions::{self, Captions};
 use crate::error::{Error, Field, Result};
@@ -26,11 +27,13 @@ pub(crate) struct Job {
     pub(crate) captions: Option<Captions>,
     /// What is given beside the prompts: one for all of them, or one each.
     pub(crate) given: Vec<GivenMedia>,
-    /// Initial latents `[samples, C, F, h, w]`, if given.
-    pub(crate) noise: Option<Tensor<5>>,
+    /// Initial tokens `[samples, N, C]`, if given.
+    pub(crate) noise: Tracks<Tensor<3>>,
     pub(crate) samples: usize,
     /// Steps of sound latents, if sound is made or given.
     pub(crate) sound: Option<usize>,
+    /// Whether only the sound is made.
+    pub(crate) only_audio: bool,
 }
 
 impl Pipeline {
@@ -55,9 +58,9 @@ impl Pipeline {
         if request.decoding == Decoding::Tiled {
             model.vae.check_tiling().map_err(|err| of(Field::Decoding, &err))?;
         }
-        let noise = self.given_noise(request, samples, latents)?;
         let sound = sound_steps(model, request, size[0], frame_rate)?;
-        let read = |given| GivenMedia::read(given, model, (size, sound));
+        let noise = self.given_noise(request, samples, (latents, sound))?;
+        let read = |given| GivenMedia::read(given, model, (size, sound), request.only_audio);
         let given = request.given.iter().map(read).collect::<Result<_>>()?;
         Ok(Job {
             size,
@@ -71,6 +74,7 @@ impl Pipeline {
             noise,
             samples,
             sound,
+            only_audio: request.only_audio,
         })
     }
 
@@ -104,28 +108,47 @@ impl Pipeline {
         Ok(Some(TextRules { preparation, max_tokens, ..own }))
     }
 
-    /// Initial latents of a file, `[samples, C, F, h, w]`.
+    /// Initial latents of a file as tokens, `[samples, N, C]`.
     fn given_noise(
         &self,
         request: &Request,
         samples: usize,
-        [frames, rows, columns]: [usize; 3],
-    ) -> Result<Option<Tensor<5>>> {
-        let Some(path) = &request.noise else { return Ok(None) };
-        let channels = self.description().vae.latent_channels();
-        let noise = match self.description().geometry.grouping {
+        (latents, sound): ([usize; 3], Option<usize>),
+    ) -> Result<Tracks<Tensor<3>>> {
+        let Some(path) = &request.noise else { return Ok(Tracks::default()) };
+        let (model, device) = (self.description(), self.device());
+        let [frames, rows, columns] = latents;
+        let channels = model.vae.latent_channels();
+        let video = match model.geometry.grouping {
+            _ if request.only_audio => None,
             Grouping::Picture => {
                 let want = [samples, channels, rows, columns];
                 let meaning = "pictures, channels, height and width of the latents";
-                tensors::shaped(path, "noise", (want, meaning), self.device())?.unsqueeze_dim(2)
+                let noise = tensors::shaped(path, "noise", (want, meaning), device)?;
+                Some(noise.unsqueeze_dim(2))
             }
             Grouping::Causal | Grouping::Even => {
                 let want = [samples, channels, frames, rows, columns];
                 let meaning = "clips, channels, frames, height and width of the latents";
-                tensors::shaped(path, "noise", (want, meaning), self.device())?
+                Some(tensors::shaped(path, "noise", (want, meaning), device)?)
             }
         };
-        Ok(Some(noise))
+        let audio = match (model.sound, sound) {
+            (Some(own), Some(steps)) => {
+                let want = [samples, own.codec.block, steps, 1];
+                let meaning = "sounds, channels, time and frequency of the latents";
+                let key = "audio_noise";
+                match tensors::read::<4>(path, key, device)? {
+                    Some(_) => Some(tensors::shaped(path, key, (want, meaning), device)?),
+                    None => None,
+                }
+            }
+            _ => None,
+        };
+        Ok(Tracks {
+            video: video.map(|noise| patchify(noise, model.geometry.patch)),
+            audio: audio.map(|noise| model.geometry.audio(&noise).values),
+        })
     }
 }
 
@@ -211,6 +234,13 @@ fn sound_steps(
     frame_rate: f64,
 ) -> Result<Option<usize>> {
     let given = request.given.iter().any(|given| given.audio.is_some());
+    if request.only_audio && (model.sound.is_none() || request.without_audio) {
+        let reason = match model.sound {
+            None => "this model makes no sound; give the name of a picture or a video",
+            Some(_) => "the sound is left out, so nothing would be made",
+        };
+        return Err(Error::request(Field::OnlyAudio, reason));
+    }
     match (&model.sound, request.without_audio) {
         (None, true) => {
             Err(Error::request(Field::WithoutAudio, "this model makes no sound; leave it out"))

@@ -95,12 +95,14 @@ pub trait Frames {
     fn frame(&mut self, sample: usize, frame: Frame) -> Result<()>;
 }
 
-/// What a request gave besides its frames.
+/// What a request gave besides its frames and sounds.
 pub struct Answer {
-    /// The final latents, before the VAE, in the model's own scaling.
-    pub latents: Latents,
-    /// The same `[samples, C, F, h, w]` without what was given put back.
-    pub unpasted: Tensor<5>,
+    /// The final latents, before the VAE, in the model's own scaling, unless only sound was made.
+    pub latents: Option<Latents>,
+    /// The final latents of the sound, `[samples, C, T, bins]`, if there is one.
+    pub audio_latents: Option<Tensor<4>>,
+    /// The video's `[samples, C, F, h, w]` without what was given put back.
+    pub unpasted: Option<Tensor<5>>,
 }
 
 /// Final latents of all samples, in the shape diffusers gives them.
@@ -112,16 +114,19 @@ pub enum Latents {
     Clip(Tensor<5>),
 }
 
-impl Latents {
-    /// The bytes of a safetensors file that holds them under `latents`.
+impl Answer {
+    /// The bytes of a safetensors file that holds the final latents under `latents` and, of a sound, under
+    /// `audio_latents`.
     ///
     /// # Errors
     /// They cannot be serialised.
-    pub fn file(self) -> Result<Vec<u8>> {
-        match self {
-            Latents::Picture(latents) => tensors::one_tensor_file("latents", latents),
-            Latents::Clip(latents) => tensors::one_tensor_file("latents", latents),
-        }
+    pub fn latents_file(self) -> Result<Vec<u8>> {
+        let video = self.latents.map(|latents| match latents {
+            Latents::Picture(latents) => ("latents", tensors::Stored::of(latents)),
+            Latents::Clip(latents) => ("latents", tensors::Stored::of(latents)),
+        });
+        let audio = self.audio_latents.map(|own| ("audio_latents", tensors::Stored::of(own)));
+        tensors::file(&video.into_iter().chain(audio).collect::<Vec<_>>())
     }
 }
 
@@ -191,7 +196,7 @@ impl Pipeline {
         frames: &mut dyn Frames,
     ) -> Result<Answer> {
         let job = self.job(request)?;
-        frames.begin(job.samples, job.size[0])?;
+        frames.begin(job.samples, if job.only_audio { 0 } else { job.size[0] })?;
         let captions = match job.captions.clone() {
             Some(captions) => captions,
             None => self.encode(request, &job, progress)?,

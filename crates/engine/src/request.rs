@@ -37,6 +37,8 @@ pub struct Request {
     pub frame_rate: Option<f64>,
     /// Leave the sound out that the model would make.
     pub without_audio: bool,
+    /// Make the sound alone; a clip that is given whole is looked at.
+    pub only_audio: bool,
     /// The seed of all noise.
     pub seed: u64,
     /// The number of the first sample: sample `n` of another request is sample `n` of this one too.
@@ -49,7 +51,8 @@ pub struct Request {
     pub eta: Option<f64>,
     /// How steps are taken.
     pub solving: Solving,
-    /// Initial latents instead of noise from the seed: a safetensors file with key `noise`.
+    /// Initial latents instead of noise from the seed: a safetensors file with key `noise`, and
+    /// `audio_noise` where sound is made.
     pub noise: Option<PathBuf>,
     /// Text embeddings instead of prompts.
     pub prompt_embeds: Option<PathBuf>,
@@ -75,6 +78,7 @@ impl Default for Request {
             frames: None,
             frame_rate: None,
             without_audio: false,
+            only_audio: false,
             seed: 0,
             first_sample: 0,
             count: 1,

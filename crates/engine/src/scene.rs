@@ -210,41 +210,46 @@ pub(crate) fn scene(
     model: &Description,
     job: &Job,
 ) -> Result<Scene> {
-    let stack = |of: &dyn Fn(&Conditioning) -> Tensor<5>| {
-        Tensor::cat(samples.iter().map(|(own, _)| of(own)).collect(), 0)
-    };
     let (first, _) = samples[0];
-    let latents = stack(&|own| own.clean.clone());
+    // Where the sound alone is made, a clip is there only to be looked at.
+    let video = match job.only_audio && first.kind == TrackKind::Generated {
+        true => None,
+        false => Some(video(samples, model, job)?),
+    };
+    Ok(Scene { video, audio: audio(samples, model, job) })
+}
+
+fn video(samples: &[(&Conditioning, &Context)], model: &Description, job: &Job) -> Result<Track> {
+    let (first, _) = samples[0];
+    let latents = Tensor::cat(samples.iter().map(|(own, _)| own.clean.clone()).collect(), 0);
     let tokens = model.geometry.video(&latents, &vec![job.frame_rate; samples.len()])?;
-    let context = contexts(samples);
-    let mut video = Track::new(first.kind, tokens, context.clone());
+    let mut video = Track::new(first.kind, tokens, contexts(samples));
     video.size = model.geometry.size_condition(&latents);
     let fixed: Vec<bool> = samples.iter().flat_map(|(own, _)| own.fixed.iter().copied()).collect();
     video.fix(&fixed);
     video.beside = stacked(samples, |own| own.beside.clone());
     for at in 0..first.references.len() {
-        let join = |of: &dyn Fn(&Reference) -> Tensor<3>| {
-            Tensor::cat(samples.iter().map(|(own, _)| of(&own.references[at])).collect(), 0)
-        };
-        let tokens = join(&|own| own.tokens.clone());
+        let tokens = samples.iter().map(|(own, _)| own.references[at].tokens.clone());
         let positions = samples.iter().map(|(own, _)| own.references[at].positions.clone());
-        video.refer(Reference { tokens, positions: Tensor::cat(positions.collect(), 0) });
+        video.refer(Reference {
+            tokens: Tensor::cat(tokens.collect(), 0),
+            positions: Tensor::cat(positions.collect(), 0),
+        });
     }
-    let audio = match (model.sound, job.sound) {
-        (Some(sound), Some(steps)) => {
-            let given = samples.iter().filter_map(|(own, _)| own.sound.clone()).collect::<Vec<_>>();
-            let (kind, latents) = match given.len() == samples.len() {
-                true => (TrackKind::Given, Tensor::cat(given, 0)),
-                false => {
-                    let shape = [samples.len(), sound.codec.block, steps, 1];
-                    (TrackKind::Generated, Tensor::zeros(shape, &latents.device()))
-                }
-            };
-            Some(Track::new(kind, model.geometry.audio(&latents), context))
+    Ok(video)
+}
+
+fn audio(samples: &[(&Conditioning, &Context)], model: &Description, job: &Job) -> Option<Track> {
+    let (sound, steps) = model.sound.zip(job.sound)?;
+    let given = samples.iter().filter_map(|(own, _)| own.sound.clone()).collect::<Vec<_>>();
+    let (kind, latents) = match given.len() == samples.len() {
+        true => (TrackKind::Given, Tensor::cat(given, 0)),
+        false => {
+            let shape = [samples.len(), sound.codec.block, steps, 1];
+            (TrackKind::Generated, Tensor::zeros(shape, &samples[0].0.clean.device()))
         }
-        _ => None,
     };
-    Ok(Scene { video, audio })
+    Some(Track::new(kind, model.geometry.audio(&latents), contexts(samples)))
 }
 
 /// The texts of all samples, with what their image encoder sees.

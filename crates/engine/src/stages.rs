@@ -8,7 +8,7 @@ use data::media::Waveform;
 use diffusion::{Grouping, Noise, Sampled, Scene};
 use families::Description;
 use models::vae::DecodedFrame;
-use nn::{Context, Inputs, Prediction, Weights, patchify};
+use nn::{Context, Inputs, Prediction, Tracks, Weights};
 
 use crate::captions::Captions;
 use crate::error::{Error, Result};
@@ -28,23 +28,21 @@ pub fn samples_together(tokens: usize) -> usize {
     (TOKENS_TOGETHER / tokens.max(1)).max(1)
 }
 
-/// What was sampled, for all samples.
+/// What was sampled, for all samples: latents `[samples, C, F, h, w]`, of a sound `[samples, C, T, bins, 1]`.
 pub(crate) struct Samples {
-    /// `[samples, C, F, h, w]`.
-    latents: Tensor<5>,
-    /// The same without what was given put back.
-    unpasted: Tensor<5>,
-    /// `[samples, T, C]`, if there is sound.
-    sound: Option<Tensor<3>>,
+    latents: Tracks<Tensor<5>>,
+    /// The video's without what was given put back.
+    unpasted: Option<Tensor<5>>,
 }
 
 impl Samples {
     pub(crate) fn answer(self, model: &Description) -> Answer {
-        let latents = match model.geometry.grouping {
-            Grouping::Picture => Latents::Picture(self.latents.squeeze_dim(2)),
-            Grouping::Causal | Grouping::Even => Latents::Clip(self.latents),
-        };
-        Answer { latents, unpasted: self.unpasted }
+        let video = self.latents.video.map(|latents| match model.geometry.grouping {
+            Grouping::Picture => Latents::Picture(latents.squeeze_dim(2)),
+            Grouping::Causal | Grouping::Even => Latents::Clip(latents),
+        });
+        let audio = self.latents.audio.map(|latents| latents.squeeze_dim(4));
+        Answer { latents: video, audio_latents: audio, unpasted: self.unpasted }
     }
 }
 
@@ -109,7 +107,7 @@ impl Pipeline {
         let patch = self.description.geometry.patch;
         let tokens: usize = (0..3).map(|axis| job.latents[axis] / patch[axis]).product();
         let together = samples_together(tokens);
-        let (mut latents, mut unpasted, mut sound) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut made, mut unpasted) = (Vec::new(), Vec::new());
         let prompt = |sample: usize| sample / request.count;
         let conditioning =
             |sample: usize| conditionings.get(prompt(sample)).unwrap_or(&conditionings[0]);
@@ -129,21 +127,24 @@ impl Pipeline {
                 true => Vec::new(),
                 false => samples.clone().map(|it| &captions.negatives[prompt(it)]).collect(),
             };
+            let given = job.noise.clone();
             let noise = Noise {
-                initial: job
-                    .noise
-                    .as_ref()
-                    .map(|noise| patchify(noise.clone().slice_dim(0, samples.clone()), patch)),
+                initial: given.map(|noise| noise.slice_dim(0, samples.clone())),
                 ..Noise::from_seed(request.seed, request.first_sample + first as u64, samples.len())
             };
-            let made = self.run_sampler(job, (&scene, &negatives), &noise, (progress, first))?;
-            latents.push(scene.video.latents(made.tokens.video));
-            unpasted.push(scene.video.latents(made.unpasted.video));
-            sound.extend(made.tokens.audio);
+            let own = self.run_sampler(job, (&scene, &negatives), &noise, (progress, first))?;
+            let latents = |tokens: Tracks<Tensor<3>>| {
+                scene.tracks().zip(tokens).map(|(track, tokens)| track.latents(tokens))
+            };
+            made.push(latents(own.tokens));
+            unpasted.extend(latents(own.unpasted).video);
         }
-        let sound = (!sound.is_empty()).then(|| Tensor::cat(sound, 0));
-        let (latents, unpasted) = (Tensor::cat(latents, 0), Tensor::cat(unpasted, 0));
-        Ok(Samples { latents, unpasted, sound })
+        let all = |of: fn(&Tracks<Tensor<5>>) -> Option<Tensor<5>>| {
+            joined(made.iter().filter_map(of).collect())
+        };
+        let latents =
+            Tracks { video: all(|it| it.video.clone()), audio: all(|it| it.audio.clone()) };
+        Ok(Samples { latents, unpasted: joined(unpasted) })
     }
 
     /// Samples a scene; `first` samples are done already.
@@ -154,7 +155,7 @@ impl Pipeline {
         noise: &Noise,
         (progress, first): (&mut dyn Progress, usize),
     ) -> Result<Sampled> {
-        let unconditional = joined(negatives);
+        let unconditional = joined_texts(negatives);
         let steps = job.sampler.steps();
         let done = |step: usize| first * steps.len() + step * scene.samples();
         let made = job.sampler.run(scene, unconditional.as_ref(), noise, |step, inputs| {
@@ -177,7 +178,9 @@ impl Pipeline {
         let store = transformers[expert].open(&setup.device)?;
         let network = &*description.transformers[expert].network;
         let prediction = setup.schedule.predict(network, store, inputs)?;
-        finite::check(&prediction.video, &format!("the transformer at step {step}"), store)?;
+        for prediction in prediction.as_ref() {
+            finite::check(prediction, &format!("the transformer at step {step}"), store)?;
+        }
         Ok(prediction)
     }
 
@@ -190,12 +193,16 @@ impl Pipeline {
         (progress, frames): (&mut dyn Progress, &mut dyn Frames),
     ) -> Result<()> {
         let Pipeline { setup, description, vae, .. } = self;
-        if let (Some(tokens), Some(sound)) = (&made.sound, description.sound) {
-            let waves = sound.codec.decode(tokens.clone().swap_dims(1, 2))?;
+        if let (Some(latents), Some(sound)) = (&made.latents.audio, description.sound) {
+            // `[samples, C, T, 1, 1]`: the codec has no frequency bins.
+            let waves = sound.codec.decode(latents.clone().squeeze_dims(&[3, 4]))?;
             for (sample, samples) in waves.into_iter().enumerate() {
                 frames.sound(sample, Waveform { sample_rate: sound.sample_rate, samples })?;
             }
         }
+        let Some(latents) = made.latents.video.clone().filter(|_| !job.only_audio) else {
+            return Ok(());
+        };
         let store = vae.open(&setup.device)?;
         let mut failure = None;
         // Both closures watch the same progress; only one of them runs at a time.
@@ -224,15 +231,19 @@ impl Pipeline {
             progress.reach(done);
         };
         let tiled = request.decoding == Decoding::Tiled;
-        let latents = made.latents.clone();
         let weights = Weights::new(store);
         description.vae.decode_clips(&weights, latents, tiled, &mut take, &mut tell)?;
         failure.map_or(Ok(()), Err::<(), Error>)
     }
 }
 
+/// Those of all samples, if there are any.
+fn joined(parts: Vec<Tensor<5>>) -> Option<Tensor<5>> {
+    (!parts.is_empty()).then(|| Tensor::cat(parts, 0))
+}
+
 /// The texts of the unconditional predictions, `[B, L, D]`; none where nothing is guided.
-fn joined(texts: &[&Context]) -> Option<Context> {
+fn joined_texts(texts: &[&Context]) -> Option<Context> {
     if texts.is_empty() {
         return None;
     }

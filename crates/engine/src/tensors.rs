@@ -82,15 +82,28 @@ fn numbers(view: &TensorView<'_>) -> Option<Vec<f32>> {
     TensorData::from_bytes(bytes, [elements], dtype).convert::<f32>().try_to_vec().ok()
 }
 
-/// The bytes of a safetensors file that holds one f32 tensor.
+/// An f32 tensor of any rank, to be stored.
+pub(crate) struct Stored {
+    shape: Vec<usize>,
+    data: TensorData,
+}
+
+impl Stored {
+    pub(crate) fn of<const D: usize>(tensor: Tensor<D>) -> Stored {
+        Stored { shape: tensor.dims().to_vec(), data: tensor.into_data() }
+    }
+}
+
+/// The bytes of a safetensors file that holds f32 tensors under these keys.
 ///
 /// # Errors
-/// The tensor cannot be serialised.
-pub(crate) fn one_tensor_file<const D: usize>(key: &str, tensor: Tensor<D>) -> Result<Vec<u8>> {
-    let shape = tensor.dims().to_vec();
-    let data = tensor.into_data();
-    let view = TensorView::new(safetensors::Dtype::F32, shape, data.bytes())
-        .map_err(|err| Error::Unknown(format!("cannot store `{key}`: {err}")))?;
-    safetensors::serialize([(key, view)], None)
-        .map_err(|err| Error::Unknown(format!("cannot store `{key}`: {err}")))
+/// They cannot be serialised.
+pub(crate) fn file(tensors: &[(&str, Stored)]) -> Result<Vec<u8>> {
+    let wrong = |err| Error::Unknown(format!("cannot store tensors: {err}"));
+    let views = tensors.iter().map(|(key, own)| {
+        let bytes = own.data.bytes();
+        let view = TensorView::new(safetensors::Dtype::F32, own.shape.clone(), bytes);
+        Ok((*key, view.map_err(wrong)?))
+    });
+    safetensors::serialize(views.collect::<Result<Vec<_>>>()?, None).map_err(wrong)
 }

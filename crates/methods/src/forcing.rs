@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use diffusion::{NoiseLevels, Process, Scene, shifted_level, unshifted_level};
+use diffusion::{NoiseLevels, Process, Track, shifted_level, unshifted_level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use train::{
@@ -72,8 +72,8 @@ impl DiffusionForcing {
     }
 
     /// One level per sample and chunk of frames.
-    pub fn levels(&self, scene: &Scene, draws: &Draws) -> NoiseLevels {
-        let [frames, rows, columns] = scene.video.grid;
+    pub fn levels(&self, video: &Track, draws: &Draws) -> NoiseLevels {
+        let [frames, rows, columns] = video.grid;
         let chunks = frames.div_ceil(self.config.chunk);
         let [low, high] = self.config.range.map(|share| (share * STEPS as f64) as usize);
         let high = high.min(STEPS - 1) + 1;
@@ -82,7 +82,7 @@ impl DiffusionForcing {
             let even = 1.0 - place.min(high - 1) as f64 / STEPS as f64;
             shifted_level(even, self.config.shift) as f32
         };
-        let distinct = (0..scene.samples()).map(|sample| {
+        let distinct = (0..video.samples()).map(|sample| {
             let units = draws.sample("level.chunks", sample).uniform(0..chunks);
             units.into_iter().map(level).collect()
         });
@@ -118,7 +118,12 @@ impl Method for DiffusionForcing {
     fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report> {
         let scene = self.strategy.scene(batch, &pass.draws)?;
         let mut levels = self.strategy.levels(&scene, &pass.draws)?;
-        levels.video = self.levels(&scene, &pass.draws);
+        let video = scene.video.as_ref().ok_or_else(|| Error::Shape {
+            what: "the scene".to_owned(),
+            got: "a sound alone".to_owned(),
+            want: "diffusion forcing gives levels to chunks of frames; add a video".to_owned(),
+        })?;
+        levels.video = Some(self.levels(video, &pass.draws));
         let noise = noise_for(&scene, &pass.draws, "noise");
         let mut inputs = self.strategy.inputs(&self.process, &scene, &levels, &noise);
         inputs.form = self.config.form;

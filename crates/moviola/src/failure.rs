@@ -45,10 +45,19 @@ impl From<engine::Error> for Failure {
         match error {
             engine::Error::Interrupted => Failure::Interrupted(error.to_string()),
             engine::Error::Request { field, reason } => {
-                Failure::Refused(format!("--{}: {reason}", field.name().replace('_', "-")))
+                Failure::Refused(format!("--{}: {reason}", flag(field)))
             }
             _ => Failure::Refused(error.to_string()),
         }
+    }
+}
+
+/// What a field of a request is called among the arguments.
+fn flag(field: engine::Field) -> String {
+    match field {
+        // A name that ends with .wav asks for it.
+        engine::Field::OnlyAudio => "output".to_owned(),
+        field => field.name().replace('_', "-"),
     }
 }
 

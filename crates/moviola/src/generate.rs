@@ -91,10 +91,10 @@ pub(crate) struct Arguments {
     /// Keep one component in memory at a time
     #[arg(long)]
     offload: bool,
-    /// Initial latents: a safetensors file with key `noise`
+    /// Initial latents: a safetensors file with key `noise`, and `audio_noise` where sound is made
     #[arg(long, value_name = "FILE")]
     noise: Option<PathBuf>,
-    /// Write the final latents under key `latents`
+    /// Write the final latents under key `latents`, and `audio_latents` where sound is made
     #[arg(long, value_name = "FILE")]
     save_latents: Option<PathBuf>,
     /// Embedded text instead of prompts: `prompt_embeds`, `negative_prompt_embeds` and their
@@ -123,7 +123,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     without_audio: bool,
     /// Where it goes; several are numbered, and a sound is written beside as .wav. The extension says as what: .mp4, .gif, .png (a contact
-    /// sheet of a clip), .safetensors, or a folder of frames if there is none
+    /// sheet of a clip), .safetensors, .wav (the sound alone), or a folder of frames if there is none
     #[arg(long, value_name = "PATH")]
     output: PathBuf,
 }
@@ -160,7 +160,9 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
 fn make(arguments: &Arguments, clock: &Clock) -> Outcome {
     let device = device::parse(&arguments.device)?;
     let request = arguments.request()?;
-    Format::of(&arguments.output)?;
+    if !output::is_sound(&arguments.output) {
+        Format::of(&arguments.output)?;
+    }
     if let Some(path) = &arguments.save_latents {
         output::writable(path)?;
     }
@@ -189,7 +191,7 @@ fn make(arguments: &Arguments, clock: &Clock) -> Outcome {
     bars.finish();
     output.finish()?;
     match &arguments.save_latents {
-        Some(path) => Ok(output::write(path, &answer.latents.file()?)?),
+        Some(path) => Ok(output::write(path, &answer.latents_file()?)?),
         None => Ok(()),
     }
 }
@@ -234,6 +236,7 @@ impl Arguments {
             frames: self.frames,
             frame_rate: self.fps,
             without_audio: self.without_audio,
+            only_audio: output::is_sound(&self.output),
             seed: self.seed,
             first_sample: self.first_sample,
             count: self.count,

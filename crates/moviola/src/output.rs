@@ -83,7 +83,7 @@ impl<'a> Output<'a> {
     fn check(&self) -> Result<()> {
         for sample in 0..self.samples {
             let path = self.sample_path(sample);
-            if Format::of(&path)? != Format::Folder {
+            if is_sound(&path) || Format::of(&path)? != Format::Folder {
                 no_folder(&path)?;
             }
             let mut beside = vec![path.with_extension("json")];
@@ -131,9 +131,7 @@ impl<'a> Output<'a> {
             sound.write(&path)?;
             crate::say(format_args!("{}\n", path.display()))?;
         }
-        let text = serde_json::to_string_pretty(&record).expect("a record is plain JSON");
-        write(&current.path.with_extension("json"), text.as_bytes())?;
-        crate::say(format_args!("{}\n", current.path.display()))
+        leave(&current.path, &record)
     }
 }
 
@@ -141,11 +139,18 @@ impl Frames for Output<'_> {
     fn begin(&mut self, samples: usize, _: usize) -> Result<()> {
         self.samples = samples;
         self.check()?;
-        self.current = Some(self.open(0)?);
+        if !is_sound(&self.path) {
+            self.current = Some(self.open(0)?);
+        }
         Ok(())
     }
 
     fn sound(&mut self, sample: usize, sound: Waveform) -> Result<()> {
+        if is_sound(&self.path) {
+            let path = self.sample_path(sample);
+            sound.write(&path)?;
+            return leave(&path, &(self.record)(sample, [0; 3]));
+        }
         self.waveforms.insert(sample, sound);
         Ok(())
     }
@@ -159,6 +164,18 @@ impl Frames for Output<'_> {
         current.size = frame.size();
         Ok(current.writer.push(&frame)?)
     }
+}
+
+/// Writes the record of a sample that is there, and says where it is.
+fn leave(path: &Path, record: &Value) -> Result<()> {
+    let text = serde_json::to_string_pretty(record).expect("a record is plain JSON");
+    write(&path.with_extension("json"), text.as_bytes())?;
+    crate::say(format_args!("{}\n", path.display()))
+}
+
+/// Whether a path asks for a sound alone.
+pub(crate) fn is_sound(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("wav"))
 }
 
 /// Checks that a file can be made at `path`, without leaving one.

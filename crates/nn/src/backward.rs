@@ -12,11 +12,13 @@ use burn::tensor::{Gradients, Tensor};
 
 use crate::attention::Attention;
 use crate::error::{Error, Result};
-use crate::inputs::{Inputs, Prediction};
+use crate::fold::Forward;
+use crate::inputs::{Inputs, Modality, Prediction};
 use crate::network::{Network, forward, link};
 use crate::packed::Packed;
 use crate::provider::Provider;
 use crate::schedule::Recompute;
+use crate::tracks::Tracks;
 use crate::weights::Weights;
 
 /// Named gradients, and that of the tokens.
@@ -26,8 +28,8 @@ pub struct Backward {
     pub loss: Option<Tensor<1>>,
     /// The gradient of every trainable parameter that took part, flat.
     pub parameters: BTreeMap<String, Tensor<1>>,
-    /// The gradient of the video tokens, `[B, T, C]`.
-    pub tokens: Option<Tensor<3>>,
+    /// The gradient of the tokens, `[B, T, C]` for each modality.
+    pub tokens: Tracks<Tensor<3>>,
 }
 
 /// A scalar `[1]` of a prediction, inside its graph. What fails in another crate travels as
@@ -148,7 +150,8 @@ fn block_wise(
     for index in 0..depth {
         if index + kept < depth {
             let stream = streams[index].clone();
-            streams.push(network.block(index, &plain, stream, &shared, attention)?);
+            let pass = Forward { weights: &plain, shared: &shared, attention };
+            streams.push(network.block(index, stream, pass)?);
         } else {
             let leaves = (parameters.recording(), &streams[index], &shared);
             let graph = Graph::of(network, index, leaves, attention)?;
@@ -203,8 +206,7 @@ impl Backward {
     ) -> Result<()> {
         let record = parameters.recording();
         let weights = Weights::new(&record);
-        let mut inputs = inputs.clone();
-        inputs.video.tokens = Tensor::from_inner(inputs.video.tokens).require_grad();
+        let inputs = with_leaves(inputs);
         let shared = network.shared(&weights, &inputs)?;
         let stream = network.embed(&weights, &inputs, &link(&shared))?;
         let linked = link(&shared);
@@ -214,7 +216,7 @@ impl Backward {
             None => stream.backward(),
         };
         self.add(record.gradients(&graph));
-        self.tokens = inputs.video.tokens.grad(&graph);
+        self.tokens = gradients(&inputs, &graph);
         Ok(())
     }
 }
@@ -228,16 +230,29 @@ fn whole(
     loss: Loss<'_>,
 ) -> Result<Backward> {
     let record = parameters.recording();
-    let mut inputs = inputs.clone();
-    inputs.video.tokens = Tensor::from_inner(inputs.video.tokens).require_grad();
+    let inputs = with_leaves(inputs);
     let prediction = forward(network, &Weights::new(&record), &inputs, attention)?;
     let value = loss(&prediction)?;
     let graph = value.clone().backward();
     Ok(Backward {
         loss: Some(value.inner()),
         parameters: record.gradients(&graph),
-        tokens: inputs.video.tokens.grad(&graph),
+        tokens: gradients(&inputs, &graph),
     })
+}
+
+/// The same inputs with tokens that are leaves of a graph.
+fn with_leaves(inputs: &Inputs) -> Inputs {
+    inputs.clone().map(|own| {
+        let tokens = Tensor::from_inner(own.tokens.clone()).require_grad();
+        Modality { tokens, ..own }
+    })
+}
+
+/// The gradients of tokens that are leaves.
+fn gradients(inputs: &Inputs, graph: &Gradients) -> Tracks<Tensor<3>> {
+    let Tracks { video, audio } = inputs.as_ref().map(|own| own.tokens.grad(graph));
+    Tracks { video: video.flatten(), audio: audio.flatten() }
 }
 
 /// One block as a graph of its own, from its leaves to its stream.
@@ -257,8 +272,8 @@ impl<'a> Graph<'a> {
     ) -> Result<Graph<'a>> {
         let (stream, common) = (Leaves::of(stream), Leaves::of(shared));
         let weights = Weights::new(&record);
-        let out =
-            network.block(index, &weights, stream.packed.clone(), &common.packed, attention)?;
+        let pass = Forward { weights: &weights, shared: &common.packed, attention };
+        let out = network.block(index, stream.packed.clone(), pass)?;
         Ok(Graph { record, stream, common, out })
     }
 }

@@ -51,10 +51,8 @@ pub trait Dit {
     fn block(
         &self,
         index: usize,
-        weights: &Weights<'_>,
         stream: Self::Stream,
-        shared: &Self::Shared,
-        attention: &mut dyn Attention,
+        pass: Forward<'_, Self::Shared>,
     ) -> Result<Self::Stream>;
 
     /// The stream into a prediction.
@@ -67,4 +65,14 @@ pub trait Dit {
         stream: Self::Stream,
         shared: &Self::Shared,
     ) -> Result<Prediction>;
+}
+
+/// What a block is given beside its stream.
+pub struct Forward<'a, S> {
+    /// Where its layers come from.
+    pub weights: &'a Weights<'a>,
+    /// What every block sees.
+    pub shared: &'a S,
+    /// How tokens mix.
+    pub attention: &'a mut dyn Attention,
 }

@@ -2,13 +2,32 @@
 
 use burn::tensor::{Int, Tensor};
 
-/// Everything one forward pass sees.
-#[derive(Clone, Debug)]
-pub struct Inputs {
-    /// The picture or video.
-    pub video: Modality,
-    /// The sound, for families that have it.
-    pub audio: Option<Modality>,
+use crate::error::{Error, Result};
+use crate::positions::Positions;
+use crate::tracks::Tracks;
+
+/// Everything one forward pass sees: a picture or video, a sound, or both.
+pub type Inputs = Tracks<Modality>;
+
+/// What a model answers, token by token, `[B, T, C']` for every modality that it was given.
+pub type Prediction = Tracks<Tensor<3>>;
+
+impl Inputs {
+    /// The picture or video, for networks that know nothing else.
+    ///
+    /// # Errors
+    /// There is none, or there is a sound too.
+    pub fn video_alone(&self) -> Result<&Modality> {
+        let refuse = |what, got: &str| {
+            let want = "this transformer makes pictures and videos, and no sound".to_owned();
+            Err(Error::Shape { what, got: got.to_owned(), want })
+        };
+        match (&self.video, &self.audio) {
+            (Some(video), None) => Ok(video),
+            (Some(_), Some(_)) => refuse("the sound", "given"),
+            (None, _) => refuse("the video", "missing"),
+        }
+    }
 }
 
 /// One stream of tokens with what conditions it. Any subset of tokens is a legal input.
@@ -20,8 +39,8 @@ pub struct Modality {
     pub levels: Levels,
     /// One noise level per sample, `[B]`, for what is conditioned as a whole.
     pub sigma: Tensor<1>,
-    /// Where each token begins and ends on each axis, `[B, axes, T, 2]`, in the family's own units.
-    pub positions: Tensor<4>,
+    /// Where the tokens are.
+    pub positions: Positions,
     /// What it is about.
     pub context: Context,
     /// The size of the whole picture, for families that are told it.
@@ -72,13 +91,4 @@ pub struct SizeCondition {
     pub resolution: Tensor<2>,
     /// Height over width, `[B, 1]`.
     pub aspect_ratio: Tensor<2>,
-}
-
-/// What a model answers, token by token.
-#[derive(Clone, Debug)]
-pub struct Prediction {
-    /// `[B, T, C']`.
-    pub video: Tensor<3>,
-    /// `[B, T, C']`.
-    pub audio: Option<Tensor<3>>,
 }

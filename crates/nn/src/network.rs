@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::attention::Attention;
 use crate::error::Result;
-use crate::fold::Dit;
+use crate::fold::{Dit, Forward};
 use crate::inputs::{Inputs, Prediction};
 use crate::packed::{Bag, Packed};
 use crate::weights::Weights;
@@ -36,14 +36,7 @@ pub trait Network: Send + Sync {
     ///
     /// # Errors
     /// Parameters or bags do not fit, or attention cannot be served.
-    fn block(
-        &self,
-        index: usize,
-        weights: &Weights<'_>,
-        stream: Packed,
-        shared: &Packed,
-        attention: &mut dyn Attention,
-    ) -> Result<Packed>;
+    fn block(&self, index: usize, stream: Packed, pass: Forward<'_, Packed>) -> Result<Packed>;
 
     /// The stream into a prediction.
     ///
@@ -70,17 +63,11 @@ impl<M: Dit + Send + Sync> Network for M {
         Ok(Dit::embed(self, weights, inputs, &shared)?.pack())
     }
 
-    fn block(
-        &self,
-        index: usize,
-        weights: &Weights<'_>,
-        stream: Packed,
-        shared: &Packed,
-        attention: &mut dyn Attention,
-    ) -> Result<Packed> {
-        let shared = M::Shared::unpack(shared.clone())?;
-        let stream = M::Stream::unpack(stream)?;
-        Ok(Dit::block(self, index, weights, stream, &shared, attention)?.pack())
+    fn block(&self, index: usize, stream: Packed, pass: Forward<'_, Packed>) -> Result<Packed> {
+        let Forward { weights, shared, attention } = pass;
+        let shared = &M::Shared::unpack(shared.clone())?;
+        let pass = Forward { weights, shared, attention };
+        Ok(Dit::block(self, index, M::Stream::unpack(stream)?, pass)?.pack())
     }
 
     fn head(&self, weights: &Weights<'_>, stream: Packed, shared: &Packed) -> Result<Prediction> {
@@ -119,7 +106,8 @@ pub fn run_blocks(
     attention: &mut dyn Attention,
 ) -> Result<(Packed, Packed)> {
     for index in blocks {
-        stream = network.block(index, weights, stream, &link(&shared), attention)?;
+        let linked = link(&shared);
+        stream = network.block(index, stream, Forward { weights, shared: &linked, attention })?;
         shared = link(&shared);
     }
     Ok((stream, shared))

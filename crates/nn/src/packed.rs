@@ -20,6 +20,18 @@ pub trait Bag: Sized {
     fn unpack(packed: Packed) -> Result<Self>;
 }
 
+/// The stream of a network that has only one: tokens `[B, T, D]`.
+impl Bag for Tensor<3> {
+    fn pack(self) -> Packed {
+        Packed::of([("tokens", Entry::tensor(self))])
+    }
+
+    fn unpack(mut packed: Packed) -> Result<Tensor<3>> {
+        let tokens = packed.tensor("tokens")?;
+        packed.finish().map(|()| tokens)
+    }
+}
+
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

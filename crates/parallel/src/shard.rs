@@ -19,8 +19,7 @@ pub fn share(tokens: usize, rank: usize, ranks: usize) -> Range<usize> {
 /// # Errors
 /// There are fewer tokens than ranks. Every rank finds that out by itself, before any exchange.
 pub fn shard(inputs: &Inputs, group: &Group) -> Result<Inputs> {
-    let audio = inputs.audio.as_ref().map(|audio| modality(audio, group)).transpose()?;
-    Ok(Inputs { video: modality(&inputs.video, group)?, audio })
+    inputs.as_ref().try_map(|own| modality(own, group))
 }
 
 fn modality(whole: &Modality, group: &Group) -> Result<Modality> {
@@ -35,7 +34,7 @@ fn modality(whole: &Modality, group: &Group) -> Result<Modality> {
     Ok(Modality {
         tokens: whole.tokens.clone().narrow(1, start, length),
         levels: Levels { distinct: whole.levels.distinct.clone(), index },
-        positions: whole.positions.clone().narrow(2, start, length),
+        positions: whole.positions.part(start..end),
         ..whole.clone()
     })
 }

@@ -6,8 +6,8 @@
 use burn::tensor::Tensor;
 use comm::Group;
 use nn::{
-    Attention, Backward, Inputs, Loss, Network, Parameters, Plain, Prediction, Provider, Recompute,
-    Schedule, Weights,
+    Attention, Backward, Inputs, Loss, Modality, Network, Parameters, Plain, Prediction, Provider,
+    Recompute, Schedule, Weights,
 };
 
 use crate::error::Result;
@@ -75,27 +75,24 @@ fn add_up(mut own: Backward, group: &Group) -> Result<Backward> {
         let group = group.named(format!("the gradient of `{name}`"));
         *gradient = group.all_reduce(gradient.clone())?;
     }
-    if let Some(tokens) = &mut own.tokens {
-        *tokens = gather(&group.named("the gradient of the tokens"), tokens.clone())?;
-    }
+    own.tokens = own.tokens.named().try_map(|(name, tokens)| {
+        gather(&group.named(format!("the gradient of the {name} tokens")), tokens)
+    })?;
     Ok(own)
 }
 
 /// What all ranks predict together. `inputs` are whole too.
 fn whole(own: &Prediction, inputs: &Inputs, group: &Group) -> Result<Prediction> {
-    let join = |label: &str, own: &Tensor<3>, tokens: &Tensor<3>| -> comm::Result<Tensor<3>> {
+    let join = |(name, (own, all)): (&str, (&Tensor<3>, &Modality))| -> comm::Result<Tensor<3>> {
+        let label = format!("the {name} prediction");
         let joined = gather(&group.named(label), own.clone().inner())?;
         // Every rank computes the whole loss, so the part of its gradient that is this rank's
         // business is here already: nothing is exchanged and nothing is added up.
-        let range = share(tokens.dims()[1], group.rank(), group.size());
+        let range = share(all.tokens.dims()[1], group.rank(), group.size());
         let adjoint = move |gradient: Tensor<3>| gradient.narrow(1, range.start, range.len());
         Ok(kernels::linear_map(own.clone(), move |_| joined.clone(), adjoint))
     };
-    let video = join("the prediction", &own.video, &inputs.video.tokens)?;
-    let audio = own.audio.as_ref().zip(inputs.audio.as_ref());
-    let audio =
-        audio.map(|(own, all)| join("the predicted sound", own, &all.tokens)).transpose()?;
-    Ok(Prediction { video, audio })
+    Ok(own.as_ref().zip(inputs.as_ref()).named().try_map(join)?)
 }
 
 /// `[B, own tokens, C]` to `[B, all tokens, C]`.

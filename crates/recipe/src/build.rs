@@ -7,11 +7,11 @@ use burn::tensor::{Device, FloatDType};
 use data::loader::{self, Samples};
 use data::store::Dataset;
 use data::world::{Colour, MovingShape, Rendered, World};
-use diffusion::{Geometry, Process, TimestepSampler, Tracks};
+use diffusion::{Geometry, Process, TimestepSampler};
 use engine::PromptSetup;
 use folder::Hub;
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
-use nn::{Context, OneDevice};
+use nn::{Context, OneDevice, Tracks};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
@@ -275,7 +275,7 @@ impl Recipe {
     fn strategy(&self, geometry: Geometry) -> Result<Flexible> {
         let video = self.levels.video.sampler()?;
         let audio = self.levels.audio.map_or(Ok(video), |audio| audio.sampler())?;
-        let samplers = Tracks { video, audio: Some(audio) };
+        let samplers = Tracks { video: Some(video), audio: Some(audio) };
         let strategy = Flexible::new(&self.strategy, geometry, samplers)?;
         Ok(if self.levels.stratified { strategy.stratified() } else { strategy })
     }

@@ -185,7 +185,7 @@ impl Exam {
         let request = Request { without_audio: silent, ..self.request(sampling)? };
         let mut made = Made::default();
         let answer = pipeline.run(&request, progress, &mut made)?;
-        self.mark(made, Some(answer.unpasted))
+        self.mark(made, answer.unpasted)
     }
 
     /// What question `at` gives beside its caption.

@@ -6,7 +6,7 @@
 
 use data::store::{AUDIO_LATENTS, LATENTS, MASK, REF_LATENTS, TEXT};
 use methods::{Dmd2Config, Unconditional};
-use nn::most_similar;
+use nn::{Tracks, most_similar};
 use strategies::{ConditionKind, FlexibleConfig, ModalityConfig};
 
 use crate::schema::{LevelsConfig, MethodConfig, Recipe, SourceConfig};
@@ -58,8 +58,11 @@ impl Recipe {
                     .or_else(|| idle(*stratified && !sounds, "levels.stratified", why))
             }
             MethodConfig::Finetune(_) => {
-                let why = "the video is given, not generated, and so never noisy";
-                idle(video && !strategy.video.generated, "levels.video", why)
+                let why = "the strategy generates no video";
+                let generates = strategy.video.as_ref().is_some_and(|own| own.generated);
+                // Where there is a sound without levels of its own, these are its.
+                let used = generates || sounds && audio.is_none();
+                idle(video && !used, "levels.video", why)
             }
         }
         .or_else(|| {
@@ -122,9 +125,7 @@ impl Recipe {
 
 /// A share of the loss for what has none.
 fn idle_weight(strategy: &FlexibleConfig) -> Option<Idle> {
-    let modalities = [("video", Some(&strategy.video)), ("audio", strategy.audio.as_ref())];
-    modalities.into_iter().find_map(|(name, config)| {
-        let config = config?;
+    strategy.modalities().named().into_iter().find_map(|(name, config)| {
         let why = "what is given, not generated, has no loss";
         let key = format!("strategy.{name}.weight");
         idle(!config.generated && config.weight != 1.0, key, why)
@@ -133,9 +134,9 @@ fn idle_weight(strategy: &FlexibleConfig) -> Option<Idle> {
 
 /// A source of a name that neither the shapes world nor a dataset of ours ever holds.
 fn unknown_source(strategy: &FlexibleConfig) -> Option<Idle> {
-    let video = wrong_names("video", &strategy.video, &[LATENTS, REF_LATENTS]);
-    let audio = strategy.audio.as_ref();
-    video.or_else(|| wrong_names("audio", audio?, &[AUDIO_LATENTS]))
+    let known = Tracks { video: Some(&[LATENTS, REF_LATENTS][..]), audio: Some(&[AUDIO_LATENTS]) };
+    let all = strategy.modalities().zip(known).named();
+    all.into_iter().find_map(|(name, (config, known))| wrong_names(name, config, known))
 }
 
 fn wrong_names(name: &str, config: &ModalityConfig, latents: &[&str]) -> Option<Idle> {

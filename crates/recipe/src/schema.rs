@@ -317,6 +317,8 @@ pub struct GivenConfig {
     pub image: Option<String>,
     /// The picture that clips end with.
     pub last_image: Option<String>,
+    /// Pictures for frames in between.
+    pub keyframes: Vec<KeyframeConfig>,
     /// The first frames of the clips.
     pub video_prefix: Option<String>,
     /// The whole clip.
@@ -327,6 +329,16 @@ pub struct GivenConfig {
     pub reference: Option<String>,
     /// The sound: a WAV file.
     pub audio: Option<String>,
+}
+
+/// A picture for one frame of a clip.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyframeConfig {
+    /// Which, counted from 0.
+    pub frame: usize,
+    /// The picture.
+    pub image: String,
 }
 
 /// What guidance pushes away from.

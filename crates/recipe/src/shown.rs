@@ -13,10 +13,10 @@ impl Shown for StrategyConfig {
     fn shown(&self) -> Vec<Condition> {
         let config = self.flexible();
         let mut all = Vec::new();
-        if !config.video.generated {
+        if config.video.as_ref().is_some_and(|video| !video.generated) {
             all.push(Condition::Video);
         }
-        for condition in &config.video.conditions {
+        for condition in config.video.iter().flat_map(|video| &video.conditions) {
             all.extend_from_slice(match condition.kind {
                 ConditionKind::FirstFrame {} => &[Condition::Image, Condition::VideoPrefix][..],
                 ConditionKind::Prefix { .. } => &[Condition::VideoPrefix],

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use data::Clip;
-use data::media::{ClipWriter, Frame, FrameRate};
+use data::media::{ClipWriter, Frame, FrameRate, Waveform};
 use data::world::{Judge, MovingShape};
 use diffusion::{NoiseLevels, Process};
 use engine::{Audio, Frames, Given, Media, Pipeline, Request, Residency, Setup, Solving};
@@ -49,12 +49,8 @@ pub(crate) struct HeldOut {
     pub(crate) seed: u64,
 }
 
-/// What the recipe asks for, as a request.
-fn request(
-    config: &ValidationConfig,
-    prompts: Vec<String>,
-    timesteps: Option<Vec<f64>>,
-) -> Request {
+/// What a validation asks for, as a request.
+fn request(config: &ValidationConfig, prompts: Vec<String>) -> Request {
     let [frames, height, width] = match config.size {
         Some(size) => size.map(Some),
         None => [None; 3],
@@ -69,7 +65,6 @@ fn request(
         width,
         frames,
         seed: config.seed,
-        solving: timesteps.map_or(Solving::Recorded, Solving::Renoise),
         ..Request::default()
     }
 }
@@ -79,7 +74,11 @@ fn given(config: &GivenConfig) -> Given {
     Given {
         image: media(&config.image),
         last_image: media(&config.last_image),
-        keyframes: Vec::new(),
+        keyframes: config
+            .keyframes
+            .iter()
+            .map(|own| (own.frame, Media::File(PathBuf::from(&own.image))))
+            .collect(),
         video_prefix: media(&config.video_prefix),
         video: media(&config.video),
         mask: media(&config.mask),
@@ -95,7 +94,7 @@ impl Validation {
         let store = role.merged(self.average.as_ref())?;
         let clips = self.clips(step, store.clone()).map_err(|err| failed(err.to_string()))?;
         let mut numbers: Vec<(String, f64)> = Vec::new();
-        if let Some((judge, scenes)) = &self.judge {
+        if let Some((judge, scenes)) = self.judge.as_ref().filter(|_| !clips.is_empty()) {
             let right =
                 clips.iter().zip(scenes).filter(|(clip, scene)| judge.read(clip).shows(scene));
             let share = right.count() as f64 / scenes.len().max(1) as f64;
@@ -122,7 +121,8 @@ impl Validation {
             .map_err(|err| crate::error::Error::file("make", &folder, err))?;
         let rate = self.pipeline.description().defaults.frame_rate;
         let rate = FrameRate::from_number(rate).map_err(engine::Error::from)?;
-        let mut kept = Kept { folder, extension: self.extension, rate, frames: Vec::new() };
+        let (frames, sounds) = (Vec::new(), Vec::new());
+        let mut kept = Kept { folder, extension: self.extension, rate, frames, sounds };
         let run = self.pipeline.run(&self.request, &mut engine::Silent, &mut kept);
         // Held on to, they would be copied by the next update.
         self.pipeline.forget_transformer();
@@ -178,17 +178,23 @@ impl Callback for Validation {
     }
 }
 
-/// Frames of all clips.
+/// Frames and sounds of all clips.
 struct Kept {
     folder: PathBuf,
     extension: &'static str,
     rate: FrameRate,
     frames: Vec<Vec<Frame>>,
+    sounds: Vec<(usize, Waveform)>,
 }
 
 impl Frames for Kept {
-    fn begin(&mut self, samples: usize, _: usize) -> engine::Result<()> {
-        self.frames = vec![Vec::new(); samples];
+    fn begin(&mut self, samples: usize, frames: usize) -> engine::Result<()> {
+        self.frames = if frames > 0 { vec![Vec::new(); samples] } else { Vec::new() };
+        Ok(())
+    }
+
+    fn sound(&mut self, sample: usize, sound: Waveform) -> engine::Result<()> {
+        self.sounds.push((sample, sound));
         Ok(())
     }
 
@@ -199,13 +205,15 @@ impl Frames for Kept {
 }
 
 impl Kept {
-    /// Writes every clip and returns them.
+    /// Writes every clip and sound, and returns the clips.
     fn write(self) -> Result<Vec<Clip>> {
+        let fault = |err: data::media::Error| crate::error::Error::from(engine::Error::from(err));
+        for (index, sound) in &self.sounds {
+            sound.write(&self.folder.join(format!("{index:03}.wav"))).map_err(fault)?;
+        }
         let mut clips = Vec::new();
         for (index, frames) in self.frames.iter().enumerate() {
             let path = self.folder.join(format!("{index:03}.{}", self.extension));
-            let fault =
-                |err: data::media::Error| crate::error::Error::from(engine::Error::from(err));
             let mut writer = ClipWriter::create(&path, self.rate).map_err(fault)?;
             for frame in frames {
                 writer.push(frame).map_err(fault)?;
@@ -279,7 +287,14 @@ impl Recipe {
             }
         };
         let timesteps = self.method.student_timesteps(&student.description.process);
-        let request = request(config, prompts, timesteps);
+        let strategy = self.strategy.flexible();
+        let request = Request {
+            solving: timesteps.map_or(Solving::Recorded, Solving::Renoise),
+            // What is not learnt is not shown.
+            only_audio: strategy.video.is_none(),
+            without_audio: student.description.sound.is_some() && strategy.audio.is_none(),
+            ..request(config, prompts)
+        };
         pipeline.check(&request)?;
         pipeline.forget_transformer();
         let every = config.every;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use nn::Tracks;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use train::{Error, Result};
@@ -12,6 +13,8 @@ use train::{Error, Result};
 pub enum StrategyConfig {
     /// A video, and perhaps its sound, from text; perhaps with its first frame given.
     TextToVideo(TextToVideoConfig),
+    /// A sound from text, without a video.
+    TextToAudio(TextToAudioConfig),
     /// A video from text and a reference video.
     VideoToVideo(VideoToVideoConfig),
     /// Anything given anything.
@@ -28,6 +31,14 @@ pub struct TextToVideoConfig {
     pub audio: Option<String>,
 }
 
+/// Settings of text-to-audio.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TextToAudioConfig {
+    /// The source of sounds.
+    pub audio: String,
+}
+
 /// Settings of video-to-video.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -42,8 +53,9 @@ pub struct VideoToVideoConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlexibleConfig {
-    /// The video.
-    pub video: ModalityConfig,
+    /// The video, if there is one.
+    #[serde(default)]
+    pub video: Option<ModalityConfig>,
     /// The sound, if there is one.
     #[serde(default)]
     pub audio: Option<ModalityConfig>,
@@ -133,6 +145,12 @@ impl Default for TextToVideoConfig {
     }
 }
 
+impl Default for TextToAudioConfig {
+    fn default() -> TextToAudioConfig {
+        TextToAudioConfig { audio: "audio_latents".to_owned() }
+    }
+}
+
 impl Default for VideoToVideoConfig {
     fn default() -> VideoToVideoConfig {
         let reference = "ref_latents".to_owned();
@@ -145,6 +163,7 @@ impl StrategyConfig {
     pub fn name(&self) -> &'static str {
         match self {
             StrategyConfig::TextToVideo(_) => "text_to_video",
+            StrategyConfig::TextToAudio(_) => "text_to_audio",
             StrategyConfig::VideoToVideo(_) => "video_to_video",
             StrategyConfig::Flexible(_) => "flexible",
         }
@@ -154,8 +173,15 @@ impl StrategyConfig {
     pub fn flexible(&self) -> FlexibleConfig {
         match self {
             StrategyConfig::TextToVideo(config) => FlexibleConfig {
-                video: ModalityConfig::generated("latents", first(config.first_frame_probability)),
+                video: Some(ModalityConfig::generated(
+                    "latents",
+                    first(config.first_frame_probability),
+                )),
                 audio: config.audio.as_deref().map(|own| ModalityConfig::generated(own, vec![])),
+            },
+            StrategyConfig::TextToAudio(config) => FlexibleConfig {
+                video: None,
+                audio: Some(ModalityConfig::generated(&config.audio, vec![])),
             },
             StrategyConfig::VideoToVideo(config) => {
                 let source = config.reference.clone();
@@ -163,7 +189,7 @@ impl StrategyConfig {
                 let mut conditions = vec![ConditionConfig { probability: 1.0, kind }];
                 conditions.extend(first(config.first_frame_probability));
                 let video = ModalityConfig::generated("latents", conditions);
-                FlexibleConfig { video, audio: None }
+                FlexibleConfig { video: Some(video), audio: None }
             }
             StrategyConfig::Flexible(config) => config.clone(),
         }
@@ -190,11 +216,15 @@ impl ModalityConfig {
 }
 
 impl FlexibleConfig {
+    /// What there is.
+    pub fn modalities(&self) -> Tracks<&ModalityConfig> {
+        Tracks { video: self.video.as_ref(), audio: self.audio.as_ref() }
+    }
+
     /// Every source by name, each once; those of the latents first.
     pub fn sources(&self) -> Vec<String> {
         let mut names = Vec::new();
-        let modalities = [Some(&self.video), self.audio.as_ref()].into_iter().flatten();
-        for modality in modalities {
+        for modality in self.modalities() {
             names.extend([modality.source.clone(), modality.text.clone()]);
             names.extend(modality.conditions.iter().filter_map(ConditionConfig::source));
         }
@@ -206,21 +236,19 @@ impl FlexibleConfig {
     /// # Errors
     /// Nothing is generated, a number cannot be, two uses of one source exclude each other.
     pub(crate) fn check(&self) -> Result<()> {
-        let modalities = [("video", Some(&self.video)), ("audio", self.audio.as_ref())];
-        let modalities = modalities.map(|(name, config)| config.map(|config| (name, config)));
-        let generates = modalities.iter().flatten().any(|(_, config)| config.generated);
-        if !generates {
-            let want = "a modality must be, or there is nothing to learn";
-            return Err(Error::setting("strategy.video.generated", false, want));
+        let modalities = self.modalities().named();
+        if !modalities.into_iter().any(|(_, config)| config.generated) {
+            let want = "`video` or `audio` must be generated, or there is nothing to learn";
+            return Err(Error::setting("strategy", "without a task", want));
         }
         let mut latents = BTreeSet::new();
-        for (name, config) in modalities.iter().flatten() {
+        for (name, config) in modalities {
             let key = format!("strategy.{name}.source");
             if !latents.insert(&config.source) {
                 return Err(Error::setting(key, &config.source, "the video has that one"));
             }
         }
-        for (name, config) in modalities.iter().flatten() {
+        for (name, config) in modalities {
             config.check(name)?;
             for source in config.conditions.iter().filter_map(ConditionConfig::source) {
                 if latents.contains(&source) || source == config.text {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use diffusion::{
     Geometry, NoiseLevels, Reference, ReferenceScale, Region, Scene, TimestepSampler, Tokens,
-    Track, TrackKind, Tracks,
+    Track, TrackKind,
 };
-use nn::Prediction;
+use nn::{Prediction, Tracks};
 use train::{Batch, Draws, Error, Losses, ModelInputs, Result, Strategy, VideoLatents};
 
 use crate::config::{ConditionKind, FlexibleConfig, ModalityConfig, StrategyConfig};
@@ -36,11 +36,15 @@ impl Flexible {
         let name = config.name();
         let config = config.flexible();
         config.check()?;
-        let sounds = config.audio.as_ref().is_some_and(|audio| audio.generated);
-        if sounds && samplers.audio.is_none() {
-            let want = "a sound that is generated needs its own";
-            return Err(Error::setting("timestep sampler of the audio", "missing", want));
-        }
+        config.modalities().beside(samplers).named().try_map(|(name, (own, sampler))| {
+            match own.generated && sampler.is_none() {
+                true => {
+                    let key = format!("timestep sampler of the {name}");
+                    Err(Error::setting(key, "missing", "what is generated needs its own"))
+                }
+                false => Ok(()),
+            }
+        })?;
         let (stratified, factors) = (false, Cell::new(None));
         Ok(Flexible { name, config, geometry, samplers, stratified, factors })
     }
@@ -50,15 +54,14 @@ impl Flexible {
         Flexible { stratified: true, ..self }
     }
 
-    fn video(&self, batch: &Batch, draws: &Draws) -> Result<Track> {
-        let config = &self.config.video;
+    fn video(&self, config: &ModalityConfig, batch: &Batch, draws: &Draws) -> Result<Track> {
         let latents = batch.video(self.name, &config.source)?;
         let tokens = self.tokens(&config.source, latents)?;
         let context = batch.text(self.name, &config.text)?.clone();
         let mut track = Track::new(kind(config), tokens, context);
         track.size = self.geometry.size_condition(&latents.values);
-        self.fix(&mut track, config, batch, &draws.below("video"))?;
-        for (index, source) in chosen_references(config, &draws.below("video")) {
+        self.fix(&mut track, config, batch, draws)?;
+        for (index, source) in chosen_references(config, draws) {
             let own = batch.video(self.name, &source)?;
             let Tokens { values: tokens, positions, .. } = self.tokens(&source, own)?;
             let factors = self.agreed(&source, &latents.values, &own.values, index)?;
@@ -232,18 +235,19 @@ impl Strategy for Flexible {
     }
 
     fn scene(&self, batch: &Batch, draws: &Draws) -> Result<Scene> {
-        let video = self.video(batch, draws)?;
-        let audio = self.config.audio.as_ref();
-        let audio =
-            audio.map(|config| self.audio(config, batch, &draws.below("audio"))).transpose()?;
-        Ok(Scene { video, audio })
+        let modalities = self.config.modalities().named();
+        let tracks = modalities.try_map(|(name, config)| match name {
+            "video" => self.video(config, batch, &draws.below(name)),
+            _ => self.audio(config, batch, &draws.below(name)),
+        })?;
+        Ok(tracks.into())
     }
 
     fn levels(&self, scene: &Scene, draws: &Draws) -> Result<Tracks<NoiseLevels>> {
         let draws = draws.below("level");
-        Ok(scene.each(|name, track| {
-            let own = if name == "audio" { self.samplers.audio } else { Some(self.samplers.video) };
-            let level = |sample: usize| match (track.kind, own) {
+        let tracks = scene.tracks().beside(self.samplers).named();
+        Ok(tracks.map(|(name, (track, sampler))| {
+            let level = |sample: usize| match (track.kind, sampler) {
                 (TrackKind::Generated, Some(sampler)) => {
                     let draw = draws.sample(name, sample);
                     match draws.part(sample).filter(|_| self.stratified) {
@@ -258,8 +262,7 @@ impl Strategy for Flexible {
     }
 
     fn loss(&self, prediction: &Prediction, inputs: &ModelInputs) -> Losses {
-        let audio = self.config.audio.as_ref().map_or(1.0, |audio| audio.weight);
-        inputs.losses(prediction, [self.config.video.weight, audio])
+        inputs.losses(prediction, self.config.modalities().map(|config| config.weight))
     }
 
     fn metadata(&self) -> BTreeMap<String, String> {

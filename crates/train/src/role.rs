@@ -200,7 +200,7 @@ impl Trained {
         pass: &Pass,
         loss: SampleLoss<'_>,
     ) -> Result<Vec<f32>> {
-        let samples = inputs.video.tokens.dims()[0];
+        let samples = inputs.as_ref().first().map_or(0, |own| own.tokens.dims()[0]);
         let dropout =
             Dropout { draw: pass.draws.root(self.name), first: pass.draws.first(), samples };
         let scale = pass.share / samples as f64;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{Tensor, TensorData};
-use diffusion::{NoiseLevels, Process, Scene, Track, TrackKind, Tracks};
-use nn::{Inputs, Prediction};
+use diffusion::{NoiseLevels, Process, Scene, Track, TrackKind};
+use nn::{Inputs, Modality, Prediction, Tracks};
 
 use crate::batch::Batch;
 use crate::draws::Draws;
@@ -44,7 +44,7 @@ pub trait Strategy {
 
     /// The loss of every sample, track by track.
     fn loss(&self, prediction: &Prediction, inputs: &ModelInputs) -> Losses {
-        inputs.losses(prediction, [1.0, 1.0])
+        inputs.losses(prediction, Tracks { video: Some(1.0), audio: Some(1.0) })
     }
 
     /// What whoever uses the trained model must know, for the metadata of its file.
@@ -133,13 +133,11 @@ pub struct Target {
     pub counts: bool,
 }
 
-/// The loss of every sample, `[B]`, track by track.
+/// The loss of every sample, `[B]`.
 #[derive(Clone, Debug)]
 pub struct Losses {
-    /// The video's, unless it is given.
-    pub video: Option<Tensor<1>>,
-    /// The sound's, if there is one and it is not given.
-    pub audio: Option<Tensor<1>>,
+    /// Of each track that is not given.
+    pub tracks: Tracks<Tensor<1>>,
     total: Tensor<1>,
 }
 
@@ -152,9 +150,10 @@ impl Noised {
         levels: &Tracks<NoiseLevels>,
     ) -> Noised {
         // Fixed tokens are the clean ones to the bit, whatever a process makes of level 0.
-        let tokens = both(scene, tokens, |track, tokens| track.keep(tokens));
+        let tokens = scene.tracks().zip(tokens).map(|(track, tokens)| track.keep(tokens));
         let inputs = scene.inputs(process, tokens.clone(), levels);
-        let levels = both(scene, levels.clone(), |track, levels| track.levels(&levels));
+        let levels = scene.tracks().zip(levels.as_ref());
+        let levels = levels.map(|(track, levels)| track.levels(levels));
         Noised { inputs, tokens, levels, process: process.clone(), scene: scene.clone() }
     }
 
@@ -165,42 +164,24 @@ impl Noised {
 
     /// The parts of a prediction that belong to the tracks, `[B, N, C]`.
     pub fn own(&self, prediction: &Prediction) -> Tracks<Tensor<3>> {
-        let sound = self.scene.audio.as_ref().zip(prediction.audio.as_ref());
-        Tracks {
-            video: self.scene.video.own(prediction.video.clone()),
-            audio: sound.map(|(track, prediction)| track.own(prediction.clone())),
-        }
+        let own = self.scene.tracks().zip(prediction.as_ref());
+        own.map(|(track, prediction)| track.own(prediction.clone()))
     }
 
     /// The clean tokens that a prediction implies, `[B, N, C]` per track, fixed tokens as they are.
     pub fn clean(&self, prediction: &Prediction) -> Tracks<Tensor<3>> {
-        let one = |track: &Track, own: Tensor<3>, [noisy, level]: [&Tensor<3>; 2]| {
+        let noisy = self.tokens.as_ref().zip(self.levels.as_ref());
+        let all = self.scene.tracks().zip(self.own(prediction)).zip(noisy);
+        all.map(|((track, own), (noisy, level))| {
             let [noisy, level] = [noisy, level].map(|x| beside(&own, x.clone()));
             track.keep(self.process.clean(noisy, own, level))
-        };
-        let own = self.own(prediction);
-        let sound = self.scene.audio.as_ref().zip(own.audio);
-        let sound = sound.zip(self.tokens.audio.as_ref().zip(self.levels.audio.as_ref()));
-        Tracks {
-            video: one(&self.scene.video, own.video, [&self.tokens.video, &self.levels.video]),
-            audio: sound.map(|((track, own), (noisy, level))| one(track, own, [noisy, level])),
-        }
+        })
     }
 
     /// How many tokens the network sees, over all samples and tracks.
     pub fn count(&self) -> u64 {
-        let count = |tokens: &Tensor<3>| tokens.dims()[..2].iter().product::<usize>() as u64;
-        let sound = self.inputs.audio.as_ref().map_or(0, |audio| count(&audio.tokens));
-        count(&self.inputs.video.tokens) + sound
-    }
-}
-
-/// `change` for every track of a scene.
-fn both<T, U>(scene: &Scene, own: Tracks<T>, change: impl Fn(&Track, T) -> U) -> Tracks<U> {
-    let sound = scene.audio.as_ref().zip(own.audio);
-    Tracks {
-        video: change(&scene.video, own.video),
-        audio: sound.map(|(track, own)| change(track, own)),
+        let count = |own: &Modality| own.tokens.dims()[..2].iter().product::<usize>() as u64;
+        self.inputs.as_ref().into_iter().map(count).sum()
     }
 }
 
@@ -212,12 +193,13 @@ impl ModelInputs {
         levels: &Tracks<NoiseLevels>,
         noise: &Tracks<Tensor<3>>,
     ) -> ModelInputs {
-        let mixed = both(scene, levels.clone().zip(noise.clone()), |track, (levels, noise)| {
-            process.noise(track.clean.clone(), noise, track.levels(&levels))
+        let all = scene.tracks().zip(levels.as_ref()).zip(noise.as_ref());
+        let mixed = all.map(|((track, levels), noise)| {
+            process.noise(track.clean.clone(), noise.clone(), track.levels(levels))
         });
-        let targets = both(scene, levels.clone().zip(noise.clone()), |track, (levels, noise)| {
-            let value = process.target(track.clean.clone(), noise, track.levels(&levels));
-            Target::new(track, &levels, value)
+        let targets = all.map(|((track, levels), noise)| {
+            let value = process.target(track.clean.clone(), noise.clone(), track.levels(levels));
+            Target::new(track, levels, value)
         });
         let seen = Noised::new(process, scene, mixed, levels);
         ModelInputs { seen, targets, form: Form::Prediction }
@@ -225,54 +207,54 @@ impl ModelInputs {
 
     /// Multiplies the weight of every token by `weight` of its level.
     pub fn weigh(&mut self, weight: impl Fn(f32) -> f32) {
-        self.weigh_video(&weight);
-        let sound = self.targets.audio.as_mut().zip(self.seen.levels.audio.as_ref());
-        sound.into_iter().for_each(|(target, levels)| target.weigh(levels, &weight));
+        let all = self.targets.as_mut().zip(self.seen.levels.as_ref());
+        all.into_iter().for_each(|(target, levels)| target.weigh(levels, &weight));
     }
 
     /// The same for the video alone.
     pub fn weigh_video(&mut self, weight: impl Fn(f32) -> f32) {
-        self.targets.video.weigh(&self.seen.levels.video, &weight);
+        let video = self.targets.video.iter_mut().zip(&self.seen.levels.video);
+        video.for_each(|(target, levels)| target.weigh(levels, &weight));
     }
 
     /// The mean squared error over the tokens that count, sample by sample; a track's share of the
-    /// total is `weights` (video, audio).
-    pub fn losses(&self, prediction: &Prediction, weights: [f64; 2]) -> Losses {
+    /// total is its one of `weights`.
+    pub fn losses(&self, prediction: &Prediction, weights: Tracks<f64>) -> Losses {
         let predicted = match self.form {
             Form::Prediction => self.seen.own(prediction),
             Form::Clean => self.seen.clean(prediction),
         };
-        let error = |track: &Track, target: &Target, predicted: Tensor<3>| {
+        let all = self.seen.scene.tracks().zip(self.targets.as_ref()).zip(predicted);
+        let losses = all.map(|((track, target), predicted)| {
             let wanted = match self.form {
                 Form::Prediction => target.value.clone(),
                 Form::Clean => track.clean.clone(),
             };
             target.counts.then(|| target.error(predicted, wanted))
-        };
-        let scene = &self.seen.scene;
-        let video = error(&scene.video, &self.targets.video, predicted.video);
-        let sound = scene.audio.as_ref().zip(self.targets.audio.as_ref()).zip(predicted.audio);
-        let audio = sound.and_then(|((track, target), predicted)| error(track, target, predicted));
-        Losses::new(prediction, [video, audio], weights)
+        });
+        Losses::new(prediction, losses, weights)
     }
 }
 
 impl Losses {
     /// Adds up what tracks have a loss, each with its weight.
+    ///
+    /// # Panics
+    /// Panics if the prediction is empty.
     pub fn new(
         prediction: &Prediction,
-        [video, audio]: [Option<Tensor<1>>; 2],
-        weights: [f64; 2],
+        losses: Tracks<Option<Tensor<1>>>,
+        weights: Tracks<f64>,
     ) -> Losses {
-        let parts = [(&video, weights[0]), (&audio, weights[1])];
-        let parts =
-            parts.iter().filter_map(|(part, weight)| Some(part.as_ref()?.clone() * *weight));
+        let tracks = Tracks { video: losses.video.flatten(), audio: losses.audio.flatten() };
+        let parts = tracks.clone().zip(weights).map(|(loss, weight)| loss * weight);
         let nothing = || {
-            let samples = prediction.video.dims()[0];
-            (prediction.video.clone().sum_dim(2).sum_dim(1) * 0.0).reshape([samples])
+            let said = prediction.as_ref().first().expect("a prediction is about something");
+            let samples = said.dims()[0];
+            (said.clone().sum_dim(2).sum_dim(1) * 0.0).reshape([samples])
         };
-        let total = parts.reduce(|sum, part| sum + part).unwrap_or_else(nothing);
-        Losses { video, audio, total }
+        let total = parts.into_iter().reduce(|sum, part| sum + part).unwrap_or_else(nothing);
+        Losses { tracks, total }
     }
 
     /// All tracks together, `[B]`.

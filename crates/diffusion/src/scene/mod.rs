@@ -19,83 +19,69 @@ pub use reference::ReferenceScale;
 pub use region::{Region, pool_mask};
 pub use track::{Reference, Track, TrackKind};
 
-use nn::{Context, Inputs};
+use burn::tensor::Tensor;
+use nn::{Context, Inputs, Tracks};
 
-/// A picture or video, and perhaps its sound.
+use crate::Process;
+
+/// A picture or video, its sound, or both.
 #[derive(Clone, Debug)]
 pub struct Scene {
     /// The picture or video.
-    pub video: Track,
+    pub video: Option<Track>,
     /// The sound, for families that have it.
     pub audio: Option<Track>,
 }
 
-/// One value per track of a scene.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tracks<T> {
-    /// The video's.
-    pub video: T,
-    /// The sound's.
-    pub audio: Option<T>,
-}
-
-impl<T> Tracks<T> {
-    /// Two values per track; the sound's only if both have it.
-    pub fn zip<U>(self, other: Tracks<U>) -> Tracks<(T, U)> {
-        Tracks { video: (self.video, other.video), audio: self.audio.zip(other.audio) }
-    }
-
-    /// The same of something else.
-    pub fn map<U>(self, mut change: impl FnMut(T) -> U) -> Tracks<U> {
-        Tracks { video: change(self.video), audio: self.audio.map(change) }
+impl From<Tracks<Track>> for Scene {
+    fn from(Tracks { video, audio }: Tracks<Track>) -> Scene {
+        Scene { video, audio }
     }
 }
 
 impl Scene {
     /// A picture or video alone.
     pub fn video(video: Track) -> Scene {
-        Scene { video, audio: None }
+        Tracks::video(video).into()
+    }
+
+    /// What there is.
+    pub fn tracks(&self) -> Tracks<&Track> {
+        Tracks { video: self.video.as_ref(), audio: self.audio.as_ref() }
+    }
+
+    /// `of` every track, which is told its name.
+    pub fn each<T>(&self, mut of: impl FnMut(&'static str, &Track) -> T) -> Tracks<T> {
+        self.tracks().named().map(|(name, track)| of(name, track))
     }
 
     /// How many samples there are.
     pub fn samples(&self) -> usize {
-        self.video.samples()
+        self.tracks().first().map_or(0, Track::samples)
     }
 
     /// The same scene about another text: `[1 | B, L, D]`, for every track.
     pub fn with_text(&self, text: &Context) -> Scene {
-        let audio = self.audio.as_ref().map(|track| track.with_text(text));
-        Scene { video: self.video.with_text(text), audio }
+        self.tracks().map(|track| track.with_text(text)).into()
     }
 
     /// The same scene around other clean tokens; fixed tokens stay what they are.
-    pub fn with_clean(&self, clean: Tracks<burn::tensor::Tensor<3>>) -> Scene {
-        let audio = self.audio.as_ref().zip(clean.audio);
-        Scene {
-            video: self.video.with_clean(clean.video),
-            audio: audio.map(|(track, clean)| track.with_clean(clean)).or(self.audio.clone()),
-        }
+    pub fn with_clean(&self, clean: Tracks<Tensor<3>>) -> Scene {
+        let own = |(track, clean): (&Track, Option<_>)| match clean {
+            Some(clean) => track.with_clean(clean),
+            None => track.clone(),
+        };
+        self.tracks().beside(clean).map(own).into()
     }
 
     /// What the network is given for tokens that are noisy at `levels`.
     pub fn inputs(
         &self,
-        process: &crate::Process,
-        noisy: Tracks<burn::tensor::Tensor<3>>,
+        process: &Process,
+        noisy: Tracks<Tensor<3>>,
         levels: &Tracks<NoiseLevels>,
     ) -> Inputs {
-        let sound = self.audio.as_ref().zip(noisy.audio).zip(levels.audio.as_ref());
-        Inputs {
-            video: self.video.modality(process, noisy.video, &levels.video),
-            audio: sound.map(|((track, noisy), levels)| track.modality(process, noisy, levels)),
-        }
-    }
-
-    /// `of` every track.
-    pub fn each<T>(&self, mut of: impl FnMut(&'static str, &Track) -> T) -> Tracks<T> {
-        Tracks {
-            video: of("video", &self.video),
-            audio: self.audio.as_ref().map(|track| of("audio", track)),
-        }
+        let all = self.tracks().zip(noisy).zip(levels.as_ref());
+        all.map(|((track, noisy), levels)| track.modality(process, noisy, levels))
     }
 }

@@ -3,7 +3,7 @@
 //! Shape letters: `B` samples, `N` tokens of the track, `R` tokens of its references, `C` channels.
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
-use nn::{Context, Levels, Modality, SizeCondition, patchify, unpatchify};
+use nn::{Context, Levels, Modality, Positions, SizeCondition, patchify, unpatchify};
 
 use super::{NoiseLevels, Tokens};
 use crate::{Draw, Process};
@@ -48,6 +48,11 @@ pub struct Track {
     pub beside: Option<Tensor<3>>,
     fixed: Option<Fixed>,
     references: Vec<Reference>,
+    /// Where all tokens are, those of the references first.
+    places: Positions,
+    /// Which of two levels each of them has: 0 for noisy ones, 1 for clean ones, `[B, R + N]`. None
+    /// where all are noisy.
+    clean_index: Option<Tensor<2, Int>>,
 }
 
 /// Which tokens are fixed, sample by sample: on the host, and as a mask `[B, N]`.
@@ -65,8 +70,22 @@ impl Track {
     pub fn new(kind: TrackKind, tokens: Tokens, context: Context) -> Track {
         let Tokens { values: clean, positions, grid, patch } = tokens;
         assert_eq!(grid.iter().product::<usize>(), clean.dims()[1], "the grid holds every token");
-        let (size, beside, fixed, references) = (None, None, None, Vec::new());
-        Track { kind, clean, grid, patch, positions, context, size, beside, fixed, references }
+        let mut track = Track {
+            kind,
+            clean,
+            grid,
+            patch,
+            places: positions.clone().into(),
+            positions,
+            context,
+            size: None,
+            beside: None,
+            fixed: None,
+            references: Vec::new(),
+            clean_index: None,
+        };
+        track.clean_index = track.find_clean();
+        track
     }
 
     /// `B`.
@@ -92,6 +111,7 @@ impl Track {
         if values.contains(&true) {
             let mask = Tensor::from_data(TensorData::new(values.clone(), shape), &self.device());
             self.fixed = Some(Fixed { values, mask });
+            self.clean_index = self.find_clean();
         }
     }
 
@@ -107,6 +127,10 @@ impl Track {
     /// Puts a reference before those it has already.
     pub fn refer(&mut self, reference: Reference) {
         self.references.insert(0, reference);
+        let references = self.references.iter().map(|one| one.positions.clone());
+        let places = references.chain([self.positions.clone()]).collect();
+        self.places = joined(places, 2).into();
+        self.clean_index = self.find_clean();
     }
 
     /// `R`, over all references.
@@ -179,8 +203,6 @@ impl Track {
     pub fn modality(&self, process: &Process, noisy: Tensor<3>, levels: &NoiseLevels) -> Modality {
         let mut tokens: Vec<_> = self.references.iter().map(|one| one.tokens.clone()).collect();
         tokens.push(self.keep(noisy));
-        let mut places: Vec<_> = self.references.iter().map(|one| one.positions.clone()).collect();
-        places.push(self.positions.clone());
         let samples = self.samples();
         let whole = |sample| match self.kind {
             TrackKind::Generated => levels.of_sample(sample),
@@ -196,7 +218,7 @@ impl Track {
             tokens,
             levels: self.network_levels(process, levels),
             sigma: Tensor::from_data(TensorData::new(sigma, [samples]), &self.device()),
-            positions: joined(places, 2),
+            positions: self.places.clone(),
             context: self.context.clone(),
             size: self.size.clone(),
             enabled: true,
@@ -241,9 +263,9 @@ impl Track {
 
     /// Few distinct timesteps and an index: the last one is 0, for clean tokens.
     fn network_levels(&self, process: &Process, levels: &NoiseLevels) -> Levels {
-        let (samples, references) = (self.samples(), self.reference_tokens());
+        let samples = self.samples();
         let count = levels.distinct(0).len();
-        let clean = self.kind == TrackKind::Given || self.fixed.is_some() || references > 0;
+        let clean = self.clean_index.is_some();
         let wide = count + usize::from(clean);
         let zero = || clean.then_some(0.0);
         let told = |values: Vec<f32>| {
@@ -261,24 +283,33 @@ impl Track {
             }
         };
         let distinct: Tensor<2> = distinct.reshape([samples, wide]);
-        if wide == 1 {
-            return Levels { distinct, index: None };
-        }
-        Levels { distinct, index: Some(self.level_index(levels, count)) }
+        let index = match count {
+            1 => self.clean_index.clone(),
+            _ => Some(self.level_index(|token| levels.group(token) as i64, count as i64)),
+        };
+        Levels { distinct, index }
     }
 
-    /// Which of the distinct levels each token has, `[B, R + N]`; `clean` is that of clean tokens.
-    fn level_index(&self, levels: &NoiseLevels, clean: usize) -> Tensor<2, Int> {
+    /// Which tokens are clean from the start, if any are.
+    fn find_clean(&self) -> Option<Tensor<2, Int>> {
+        let given = self.kind == TrackKind::Given;
+        let any = given || self.fixed.is_some() || self.reference_tokens() > 0;
+        any.then(|| self.level_index(|_| 0, 1))
+    }
+
+    /// Which of the distinct levels each token has, `[B, R + N]`: `noisy` of a noisy one, `clean` of a
+    /// clean one.
+    fn level_index(&self, noisy: impl Fn(usize) -> i64, clean: i64) -> Tensor<2, Int> {
         let (samples, tokens, references) =
             (self.samples(), self.tokens(), self.reference_tokens());
         let learnt = self.learnt();
         let index = (0..samples).flat_map(|sample| {
             let own = &learnt[sample * tokens..][..tokens];
             let own = own.iter().enumerate().map(|(token, learnt)| match *learnt > 0.0 {
-                true => levels.group(token) as i64,
-                false => clean as i64,
+                true => noisy(token),
+                false => clean,
             });
-            std::iter::repeat_n(clean as i64, references).chain(own).collect::<Vec<_>>()
+            std::iter::repeat_n(clean, references).chain(own).collect::<Vec<_>>()
         });
         let index = TensorData::new(index.collect::<Vec<_>>(), [samples, references + tokens]);
         Tensor::from_data(index, &self.device())

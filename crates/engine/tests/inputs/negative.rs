@@ -62,8 +62,9 @@ fn latents(model: &Path, max_tokens: Option<usize>, embedded: Option<&Path>) -> 
     };
     let mut pipeline = Pipeline::open(model, &setup).expect("a pipeline");
     match pipeline.run(&request, &mut Silent, &mut Nothing).expect("a run").latents {
-        Latents::Picture(latents) => values(&latents),
-        Latents::Clip(latents) => values(&latents),
+        Some(Latents::Picture(latents)) => values(&latents),
+        Some(Latents::Clip(latents)) => values(&latents),
+        None => unreachable!("a picture is made"),
     }
 }
 

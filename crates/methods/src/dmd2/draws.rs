@@ -1,7 +1,8 @@
 //! Everything that one step of DMD2 draws, drawn beforehand.
 
 use burn::tensor::Tensor;
-use diffusion::{NoiseLevels, Scene, Tracks, shifted_level};
+use diffusion::{NoiseLevels, Scene, shifted_level};
+use nn::Tracks;
 use train::{Draws, noise_for};
 
 use super::Dmd2Config;

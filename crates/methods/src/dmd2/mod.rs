@@ -15,8 +15,8 @@ mod draws;
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
-use diffusion::{Guidance, NoiseLevels, Process, Scene, Solver, Tracks, denoise};
-use nn::{Context, Prediction};
+use diffusion::{Guidance, NoiseLevels, Process, Scene, Solver, denoise};
+use nn::{Context, Prediction, Tracks};
 use train::{
     Batch, Error, Frozen, LossReport, Losses, Method, ModelInputs, Noised, Pass, Report, Result,
     STUDENT, Strategy, Trained,
@@ -112,7 +112,7 @@ impl Dmd2 {
             self.roles.critic.accumulate(&inputs.seen.inputs, pass, &mut |prediction| {
                 Ok(strategy.loss(prediction, &inputs).total())
             })?;
-        let sigmas = Some(inputs.targets.video.sigma.clone());
+        let sigmas = inputs.targets.as_ref().first().map(|target| target.sigma.clone());
         report.losses.push(LossReport { role: CRITIC, name: "loss.critic", values, sigmas });
         report.tokens += inputs.seen.count();
         Ok(report)
@@ -126,21 +126,19 @@ impl Dmd2 {
             return Ok(ModelInputs::new(&self.process, scene, &levels, &draws.rollout[exit]).seen);
         }
         let first = vec![(draws.rollout[0].clone(), scene.each(|_, _| self.solver.state()))];
-        let end = denoise(0..exit, first, |place, (tokens, mut states)| {
+        let end = denoise(0..exit, first, |place, (tokens, states)| {
             let levels = self.levels(scene, place.step);
             let seen = Noised::new(&self.process, scene, tokens, &levels);
             let prediction = seen.own(&self.roles.student.predict(&seen.inputs)?);
-            let noise = &draws.rollout[place.step + 1];
-            let step = |state: &mut _, tokens, prediction, noise: &Tensor<3>| {
-                self.solver.step(place.step, state, tokens, prediction, Some(noise.clone()))
-            };
-            let video = step(&mut states.video, seen.tokens.video, prediction.video, &noise.video)?;
-            let sound = states.audio.as_mut().zip(seen.tokens.audio).zip(prediction.audio);
-            let sound = sound.zip(noise.audio.as_ref());
-            let audio = sound.map(|(((state, tokens), prediction), noise)| {
-                step(state, tokens, prediction, noise)
-            });
-            Ok::<_, Error>((Tracks { video, audio: audio.transpose()? }, states))
+            let noise = draws.rollout[place.step + 1].clone();
+            let all = states.zip(seen.tokens).zip(prediction.zip(noise));
+            let moved = all.try_map(|((mut state, tokens), (prediction, noise))| {
+                let step = place.step;
+                let tokens = self.solver.step(step, &mut state, tokens, prediction, Some(noise))?;
+                Ok::<_, Error>((tokens, state))
+            })?;
+            let tokens = moved.clone().map(|(tokens, _)| tokens);
+            Ok::<_, Error>((tokens, moved.map(|(_, state)| state)))
         })?;
         let (tokens, _) = end.into_iter().next().expect("one patch goes in and comes out");
         Ok(Noised::new(&self.process, scene, tokens, &levels))
@@ -216,13 +214,12 @@ impl Judges<'_> {
             let pull = (fake - real) / distance;
             target.error(sample.clone(), plain - pull) * 0.5
         };
-        let target = &inputs.targets.video;
-        let video = target.counts.then(|| loss(target, &sample.video, [fake.video, real.video]));
-        let sound = inputs.targets.audio.as_ref().filter(|target| target.counts);
-        let sound = sound.zip(sample.audio.as_ref()).zip(fake.audio.zip(real.audio));
-        let audio =
-            sound.map(|((target, sample), (fake, real))| loss(target, sample, [fake, real]));
-        Ok(Losses::new(prediction, [video, audio], [1.0, 1.0]).total())
+        let all = inputs.targets.as_ref().zip(sample.as_ref()).zip(fake.zip(real));
+        let losses = all.map(|((target, sample), (fake, real))| {
+            target.counts.then(|| loss(target, sample, [fake, real]))
+        });
+        let weights = losses.as_ref().map(|_| 1.0);
+        Ok(Losses::new(prediction, losses, weights).total())
     }
 
     /// The clean tokens that the teacher sees, pushed away from what it would see without the text.
@@ -242,8 +239,7 @@ impl Judges<'_> {
             }
             None => own.tokens = own.tokens.zeros_like(),
         };
-        replace(&mut other.video.context);
-        other.audio.iter_mut().for_each(|audio| replace(&mut audio.context));
+        other.as_mut().into_iter().for_each(|own| replace(&mut own.context));
         let without = seen.clean(&self.teacher.predict(&other)?);
         Ok(with.zip(without).map(|(with, without)| self.guidance.combine(with, without)))
     }

@@ -152,7 +152,9 @@ fn samples_are_scored_within_the_range_and_shifted_once() {
                 let scene = own.scene(&batch(0, 4, 1), &draws).unwrap();
                 let drawn = Dmd2Draws::new(config, &scene, &draws);
                 assert_ne!(drawn.score.0, drawn.critic.0, "student and critic draw apart");
-                (0..4).map(|sample| drawn.score.0.video.of_sample(sample)).collect::<Vec<_>>()
+                (0..4)
+                    .map(|sample| drawn.score.0.video.as_ref().unwrap().of_sample(sample))
+                    .collect::<Vec<_>>()
             })
             .collect()
     };

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use diffusion::Process;
 use kernels::silu;
 use methods::{Finetune, FinetuneConfig};
-use nn::{Attention, Bag, Dit, Entry, Inputs, Modality, Packed, Prediction, Result, Weights};
+use nn::{Bag, Dit, Entry, Forward, Inputs, Modality, Packed, Prediction, Result, Weights};
 use serde_json::{Value, json};
 use testkit::numbers::tensor;
 use train::{Batch, Field, LoopConfig, Method, Parts, Trainer, VideoLatents};
@@ -85,17 +85,11 @@ impl Dit for Duet {
 
     fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Nothing) -> Result<Streams> {
         let audio = inputs.audio.as_ref().expect("a duet has two voices");
-        Ok(Streams([enter(weights, 0, &inputs.video)?, enter(weights, 1, audio)?]))
+        Ok(Streams([enter(weights, 0, inputs.video.as_ref().unwrap())?, enter(weights, 1, audio)?]))
     }
 
-    fn block(
-        &self,
-        index: usize,
-        weights: &Weights<'_>,
-        Streams(streams): Streams,
-        _: &Nothing,
-        _: &mut dyn Attention,
-    ) -> Result<Streams> {
+    fn block(&self, index: usize, own: Streams, pass: Forward<'_, Nothing>) -> Result<Streams> {
+        let (Streams(streams), weights) = (own, pass.weights);
         let next = |own: usize| -> Result<Tensor<3>> {
             let weights = weights.at(NAMES[own].0);
             let mix = weights.linear(&format!("{index}.mix"), WIDTH, WIDTH)?;
@@ -112,7 +106,7 @@ impl Dit for Duet {
             let (name, channels) = NAMES[index];
             weights.at(name).linear("head", WIDTH, channels)?.apply(x)
         };
-        Ok(Prediction { video: leave(0, video)?, audio: Some(leave(1, audio)?) })
+        Ok(Prediction { video: Some(leave(0, video)?), audio: Some(leave(1, audio)?) })
     }
 }
 

@@ -27,7 +27,7 @@ fn a_chunk_of_frames_shares_a_level_and_chunks_do_not() {
         let draws = Draws::new(2, step, 0, 3);
         // Five frames of two tokens: chunks of two, two and one.
         let scene = own.scene(&batch(0, 3, 5), &draws).unwrap();
-        let levels = method.levels(&scene, &draws);
+        let levels = method.levels(scene.video.as_ref().unwrap(), &draws);
         for sample in 0..3 {
             let of = |token: usize| levels.of(sample, token);
             assert_eq!([of(0), of(1), of(2)], [of(3); 3]);
@@ -48,7 +48,7 @@ fn levels_lie_on_the_shifted_grid_within_the_range() {
             .flat_map(|step| {
                 let draws = Draws::new(2, step, 0, 4);
                 let scene = own.scene(&batch(0, 4, 6), &draws).unwrap();
-                let levels = method.levels(&scene, &draws);
+                let levels = method.levels(scene.video.as_ref().unwrap(), &draws);
                 (0..4).flat_map(|sample| levels.distinct(sample).to_vec()).collect::<Vec<_>>()
             })
             .collect()
@@ -80,13 +80,14 @@ fn the_loss_is_weighed_by_the_bell() {
     let draws = Draws::new(11, 4, 0, 2);
     let own = strategy(json!({ "name": "text_to_video" }));
     let scene = own.scene(&clips, &draws).unwrap();
-    let levels = method.levels(&scene, &draws);
+    let levels = method.levels(scene.video.as_ref().unwrap(), &draws);
     let report = accumulate(&mut method, &clips, (4, 0, 1.0)).unwrap();
     let noise = train::noise_for(&scene, &draws, "noise");
-    let tracks = diffusion::Tracks { video: levels.clone(), audio: None };
+    let tracks = nn::Tracks::video(levels.clone());
     let inputs = own.inputs(&Process::Flow, &scene, &tracks, &noise);
     let prediction = method.student.predict(&inputs.seen.inputs).unwrap();
-    let difference = prediction.video - inputs.targets.video.value.clone();
+    let difference =
+        prediction.video.unwrap() - inputs.targets.video.as_ref().unwrap().value.clone();
     let squares = testkit::numbers::values(&(difference.clone() * difference));
     for sample in 0..2 {
         let mut want = 0.0;

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use diffusion::{NoiseLevels, Process, Scene, Tokens, Track, TrackKind, Tracks};
+use diffusion::{NoiseLevels, Process, Scene, Tokens, Track, TrackKind};
 use methods::{Dmd2, Dmd2Config, Dmd2Draws, Dmd2Roles, Rollout, Unconditional};
+use nn::Tracks;
 use nn::{Context, Precision, Store};
 use testkit::numbers::values;
 use train::{Draws, Method, Pass};
@@ -37,7 +38,8 @@ impl Golden {
         let places = nn::grid_positions([6, 1], [1.0, 1.0], 2, &Device::flex());
         let clean = self.get("clean");
         let patch = [1, 1, 1];
-        let tokens = Tokens { values: clean, positions: places, grid: [3, 1, 2], patch };
+        let tokens =
+            Tokens { values: clean, positions: places.values().clone(), grid: [3, 1, 2], patch };
         let mut track = Track::new(TrackKind::Generated, tokens, text);
         if fixed {
             track.fix(&[[true, true, false, false, false, false], [false; 6]].concat());
@@ -46,10 +48,10 @@ impl Golden {
     }
 
     fn draws(&self, exit: usize) -> Dmd2Draws {
-        let alone = |video| Tracks { video, audio: None };
+        let alone = |video| Tracks::video(video);
         let scored = |name: &str| {
             let levels = NoiseLevels::per_sample(values(&self.get::<1>(&format!("{name}_level"))));
-            let levels = Tracks { video: levels, audio: None };
+            let levels = Tracks::video(levels);
             (levels, alone(self.get(&format!("{name}_noise"))))
         };
         let rollout = (0..=exit).map(|step| alone(self.get(&format!("rollout.{step}"))));

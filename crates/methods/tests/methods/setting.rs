@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use diffusion::{Geometry, TimestepSampler, Tracks};
+use diffusion::{Geometry, TimestepSampler};
+use nn::Tracks;
 use nn::{Context, Network, OneDevice, Store};
 use serde_json::Value;
 use strategies::{Flexible, StrategyConfig};
@@ -49,7 +50,7 @@ pub(crate) fn run_by(
 pub(crate) fn strategy(config: Value) -> Box<Flexible> {
     let config: StrategyConfig = serde_json::from_value(config).unwrap();
     let uniform = TimestepSampler::uniform(0.1, 0.95).unwrap();
-    let samplers = Tracks { video: uniform, audio: Some(uniform) };
+    let samplers = Tracks { video: Some(uniform), audio: Some(uniform) };
     Box::new(Flexible::new(&config, Geometry::indices([1, 1, 1]), samplers).unwrap())
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use burn::tensor::Tensor;
 use kernels::silu;
 use nn::{
-    Attention, Backward, Bag, Dit, Entry, Inputs, Loss, Network, OneDevice, Packed, Parameters,
+    Backward, Bag, Dit, Entry, Forward, Inputs, Loss, Network, OneDevice, Packed, Parameters,
     Prediction, Provider, Result, Schedule, Weights,
 };
 
@@ -41,13 +41,13 @@ impl Dit for Tiny {
     }
 
     fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
-        let text = inputs.video.context.tokens.clone().mean_dim(1);
+        let text = inputs.video.as_ref().unwrap().context.tokens.clone().mean_dim(1);
         weights.linear("text", self.text, self.width)?.apply(text).map(Shared)
     }
 
     fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
-        let [samples, tokens, _] = inputs.video.tokens.dims();
-        let levels = &inputs.video.levels;
+        let [samples, tokens, _] = inputs.video.as_ref().unwrap().tokens.dims();
+        let levels = &inputs.video.as_ref().unwrap().levels;
         let each = match &levels.index {
             Some(index) => levels.distinct.clone().gather(1, index.clone()),
             None => levels.distinct.clone().expand([samples, tokens]),
@@ -55,17 +55,11 @@ impl Dit for Tiny {
         let time = weights.table("time", [self.width])?.reshape([1, 1, self.width]);
         let level = train::beside(&time, each.reshape([samples, tokens, 1]) / 1000.0);
         let embed = weights.linear("embed", self.channels, self.width)?;
-        Ok(Stream(embed.apply(inputs.video.tokens.clone())? + time * level))
+        Ok(Stream(embed.apply(inputs.video.as_ref().unwrap().tokens.clone())? + time * level))
     }
 
-    fn block(
-        &self,
-        index: usize,
-        weights: &Weights<'_>,
-        stream: Stream,
-        shared: &Shared,
-        _: &mut dyn Attention,
-    ) -> Result<Stream> {
+    fn block(&self, index: usize, stream: Stream, pass: Forward<'_, Shared>) -> Result<Stream> {
+        let Forward { weights, shared, .. } = pass;
         let mix = weights.linear(&format!("blocks.{index}.mix"), self.width, self.width)?;
         let mixed = mix.apply(stream.0.clone())? + shared.0.clone();
         let mean = stream.0.clone().mean_dim(1);
@@ -74,7 +68,7 @@ impl Dit for Tiny {
 
     fn head(&self, weights: &Weights<'_>, stream: Stream, _: &Shared) -> Result<Prediction> {
         let video = weights.linear("head", self.width, self.channels)?.apply(stream.0)?;
-        Ok(Prediction { video, audio: None })
+        Ok(Prediction::video(video))
     }
 }
 

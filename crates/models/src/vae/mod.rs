@@ -9,6 +9,35 @@ use std::ops::ControlFlow;
 use burn::tensor::Tensor;
 use nn::{Result, Weights};
 
+/// The normal distribution of a latent, `[B, latent, ..]` each.
+#[derive(Clone, Debug)]
+pub struct Moments<const D: usize> {
+    /// Its mean, which is also its mode.
+    pub mean: Tensor<D>,
+    /// The logarithm of its variance, from -30 to 20.
+    pub log_variance: Tensor<D>,
+}
+
+impl<const D: usize> Moments<D> {
+    /// From `[B, 2 latent, ..]`.
+    fn new(both: Tensor<D>) -> Moments<D> {
+        let channels = both.dims()[1] / 2;
+        let mean = both.clone().narrow(1, 0, channels);
+        let log_variance = both.narrow(1, channels, channels).clamp(-30.0, 20.0);
+        Moments { mean, log_variance }
+    }
+
+    /// The standard deviation.
+    pub fn deviation(&self) -> Tensor<D> {
+        (self.log_variance.clone() * 0.5).exp()
+    }
+
+    /// The latent that standard normal `noise` of the same shape picks.
+    pub fn sample(&self, noise: Tensor<D>) -> Tensor<D> {
+        self.mean.clone() + self.deviation() * noise
+    }
+}
+
 /// A frame that is done.
 #[derive(Clone, Debug)]
 pub struct DecodedFrame {

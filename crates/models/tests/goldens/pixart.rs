@@ -1,10 +1,10 @@
 //! PixArt-alpha: block, whole transformer, gradients; and the laws of block-wise backward.
 
 use burn::tensor::{Device, Tensor};
-use models::dit::pixart::{Pixart, PixartConfig, Shared, Stream};
+use models::dit::pixart::{Pixart, PixartConfig, Shared};
 use nn::{
-    Backward, Context, Dit, Inputs, Levels, Modality, OneDevice, Parameters, Plain, Prediction,
-    Recompute, Schedule, SizeCondition, Store, Trainable, Weights,
+    Backward, Context, Dit, Forward, Inputs, Levels, Modality, OneDevice, Parameters, Plain,
+    Prediction, Recompute, Schedule, SizeCondition, Store, Trainable, Weights,
 };
 
 use crate::reader::{Golden, check, check_norm, sketch, values};
@@ -59,7 +59,7 @@ impl Case {
             size,
             enabled: true,
         };
-        Inputs { video, audio: None }
+        Inputs::video(video)
     }
 
     /// Gradients of the sum of the prediction times the golden's cotangent.
@@ -76,7 +76,7 @@ impl Case {
     ) -> Backward {
         let cotangent = Tensor::from_inner(self.tokens("cotangent"));
         let mut loss = |prediction: &Prediction| {
-            Ok(kernels::sum(prediction.video.clone() * cotangent.clone()))
+            Ok(kernels::sum(prediction.video.as_ref().unwrap().clone() * cotangent.clone()))
         };
         let parameters = Parameters { provider: &self.weights, trainable };
         OneDevice { recompute }.backward(&self.model, parameters, inputs, &mut loss).unwrap()
@@ -108,10 +108,17 @@ fn one_block_equals_diffusers() {
             text_mask: Some(bias.reshape([batch, 1, 1, length])),
             index: None,
         };
-        let stream = Stream(case.tensor(&at("hidden_states")));
+        let stream = case.tensor::<3>(&at("hidden_states"));
         let weights = Weights::new(&case.weights);
-        let out = case.model.block(index, &weights, stream, &shared, &mut Plain).unwrap();
-        check(&format!("{name}: block {index}"), &out.0, &case.tensor(&at("output")), 1e-5);
+        let out = case
+            .model
+            .block(
+                index,
+                stream,
+                Forward { weights: &weights, shared: &shared, attention: &mut Plain },
+            )
+            .unwrap();
+        check(&format!("{name}: block {index}"), &out, &case.tensor(&at("output")), 1e-5);
     }
 }
 
@@ -121,7 +128,7 @@ fn the_transformer_equals_diffusers() {
         let case = Case::open(name);
         let weights = Weights::new(&case.weights);
         let prediction = nn::forward(&case.model, &weights, &case.inputs(), &mut Plain).unwrap();
-        check(name, &prediction.video, &case.tokens("output"), 1e-5);
+        check(name, prediction.video.as_ref().unwrap(), &case.tokens("output"), 1e-5);
     }
 }
 
@@ -130,7 +137,7 @@ fn gradients_equal_pytorch() {
     for name in CASES {
         let case = Case::open(name);
         let found = case.slope(Recompute::PerBlock, &case.inputs());
-        let tokens = found.tokens.expect("the tokens have a gradient");
+        let tokens = found.tokens.video.expect("the tokens have a gradient");
         check_norm(&format!("{name}: tokens"), &tokens, &case.tokens("input_gradient"), 1e-4);
         let want = case.golden.store(&format!("{name}.gradients"));
         assert_eq!(found.parameters.len(), want.iter().count(), "{name}: parameters");
@@ -171,8 +178,8 @@ fn blockwise_backward_equals_the_whole_graph() {
             );
         }
         assert_eq!(
-            values(&blockwise.tokens.unwrap()),
-            values(&whole.tokens.unwrap()),
+            values(&blockwise.tokens.video.unwrap()),
+            values(&whole.tokens.video.unwrap()),
             "{name}: tokens"
         );
     }
@@ -198,30 +205,27 @@ fn a_batch_equals_its_samples() {
     let case = Case::open("conditions");
     let weights = Weights::new(&case.weights);
     let inputs = case.inputs();
-    let whole = nn::forward(&case.model, &weights, &inputs, &mut Plain).unwrap().video;
+    let whole = nn::forward(&case.model, &weights, &inputs, &mut Plain).unwrap().video.unwrap();
     for sample in 0..3 {
         let rows = sample..sample + 1;
-        let video = &inputs.video;
+        let video = inputs.video.as_ref().unwrap();
         let sigma = video.sigma.clone().slice_dim(0, rows.clone());
-        let alone = Inputs {
-            video: Modality {
-                tokens: video.tokens.clone().slice_dim(0, rows.clone()),
-                levels: Levels::per_sample(sigma.clone()),
-                sigma,
-                positions: video.positions.clone().slice_dim(0, rows.clone()),
-                context: Context::text(
-                    video.context.tokens.clone().slice_dim(0, rows.clone()),
-                    video.context.mask.clone().map(|mask| mask.slice_dim(0, rows.clone())),
-                ),
-                size: video.size.clone().map(|size| SizeCondition {
-                    resolution: size.resolution.slice_dim(0, rows.clone()),
-                    aspect_ratio: size.aspect_ratio.slice_dim(0, rows.clone()),
-                }),
-                enabled: true,
-            },
-            audio: None,
-        };
-        let alone = nn::forward(&case.model, &weights, &alone, &mut Plain).unwrap().video;
+        let alone = Inputs::video(Modality {
+            tokens: video.tokens.clone().slice_dim(0, rows.clone()),
+            levels: Levels::per_sample(sigma.clone()),
+            sigma,
+            positions: video.positions.values().clone().slice_dim(0, rows.clone()).into(),
+            context: Context::text(
+                video.context.tokens.clone().slice_dim(0, rows.clone()),
+                video.context.mask.clone().map(|mask| mask.slice_dim(0, rows.clone())),
+            ),
+            size: video.size.clone().map(|size| SizeCondition {
+                resolution: size.resolution.slice_dim(0, rows.clone()),
+                aspect_ratio: size.aspect_ratio.slice_dim(0, rows.clone()),
+            }),
+            enabled: true,
+        });
+        let alone = nn::forward(&case.model, &weights, &alone, &mut Plain).unwrap().video.unwrap();
         assert_eq!(values(&alone), values(&whole.clone().slice_dim(0, rows)), "sample {sample}");
     }
 }
@@ -256,7 +260,10 @@ fn threads_change_nothing() {
         for threads in [2, 3] {
             let several = on(threads);
             assert_eq!(values(&several.loss.unwrap()), values(&one.loss.clone().unwrap()));
-            assert_eq!(values(&several.tokens.unwrap()), values(&one.tokens.clone().unwrap()));
+            assert_eq!(
+                values(&several.tokens.video.unwrap()),
+                values(&one.tokens.clone().video.unwrap())
+            );
             for (parameter, gradient) in &one.parameters {
                 let other = values(&several.parameters[parameter]);
                 assert_eq!(other, values(gradient), "{name}: {parameter} on {threads} threads");

@@ -1,10 +1,10 @@
 //! Wan: block, whole transformer, gradients; and what holds for any of its inputs.
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use models::dit::wan::{Rope, Shared, Stream, Wan, WanConfig};
+use models::dit::wan::{Shared, Wan, WanConfig};
 use nn::{
-    Backward, Context, Dit, Inputs, Levels, Modality, OneDevice, Parameters, Plain, Precision,
-    Prediction, Recompute, Schedule, Store, Weights,
+    Backward, Context, Dit, Forward, Inputs, Levels, Modality, OneDevice, Parameters, Plain,
+    Precision, Prediction, Recompute, Schedule, Store, Weights,
 };
 
 use crate::reader::{Golden, check, check_norm, sketch, values};
@@ -87,21 +87,24 @@ impl Case {
             size: None,
             enabled: true,
         };
-        Inputs { video, audio: None }
+        Inputs::video(video)
     }
 
     /// Gradients of the sum of the prediction times the golden's cotangent.
     fn slope(&self, recompute: Recompute, inputs: &Inputs) -> Backward {
         let cotangent = Tensor::from_inner(self.tokens("cotangent"));
         let mut loss = |prediction: &Prediction| {
-            Ok(kernels::sum(prediction.video.clone() * cotangent.clone()))
+            Ok(kernels::sum(prediction.video.as_ref().unwrap().clone() * cotangent.clone()))
         };
         let parameters = Parameters { provider: &self.weights, trainable: &|_| true };
         OneDevice { recompute }.backward(&self.model, parameters, inputs, &mut loss).unwrap()
     }
 
     fn predict(&self, inputs: &Inputs) -> Tensor<3> {
-        nn::forward(&self.model, &Weights::new(&self.weights), inputs, &mut Plain).unwrap().video
+        nn::forward(&self.model, &Weights::new(&self.weights), inputs, &mut Plain)
+            .unwrap()
+            .video
+            .unwrap()
     }
 }
 
@@ -156,10 +159,10 @@ fn one_block_equals_diffusers() {
         let pairs: Tensor<3> = table.reshape([tokens, head_width / 2, 2]);
         pairs.slice_dim(2, 0..1).reshape([1, tokens, head_width / 2])
     };
-    let rope = Rope { cosine: angles("cosine"), sine: angles("sine") };
-    let own = nn::rope_angles(&case.inputs().video.positions, &case.model.config.pairs());
-    assert_eq!(values(&own[0]), values(&rope.cosine));
-    assert_eq!(values(&own[1]), values(&rope.sine));
+    let rope = nn::Rope { cosine: angles("cosine"), sine: angles("sine") };
+    let own = case.inputs().video.unwrap().positions.rope(&case.model.config.pairs(), 1.0);
+    assert_eq!(values(&own.cosine), values(&rope.cosine));
+    assert_eq!(values(&own.sine), values(&rope.sine));
     let shared = Shared {
         modulation: modulation.reshape([batch, 1, 6 * width]),
         embedded: Tensor::zeros([batch, 1, width], &Device::flex()),
@@ -169,10 +172,13 @@ fn one_block_equals_diffusers() {
         rope,
         index: None,
     };
-    let stream = Stream(case.tensor(&at("hidden_states")));
+    let stream = case.tensor::<3>(&at("hidden_states"));
     let weights = Weights::new(&case.weights);
-    let out = case.model.block(1, &weights, stream, &shared, &mut Plain).unwrap();
-    check("block 1", &out.0, &case.tensor(&at("output")), 1e-5);
+    let out = case
+        .model
+        .block(1, stream, Forward { weights: &weights, shared: &shared, attention: &mut Plain })
+        .unwrap();
+    check("block 1", &out, &case.tensor(&at("output")), 1e-5);
 }
 
 #[test]
@@ -190,7 +196,7 @@ fn gradients_equal_pytorch() {
     for name in CASES {
         let case = Case::open(name);
         let found = case.slope(Recompute::PerBlock, &case.inputs());
-        let tokens = found.tokens.expect("the tokens have a gradient");
+        let tokens = found.tokens.video.expect("the tokens have a gradient");
         check_norm(&format!("{name}: tokens"), &tokens, &case.tokens("input_gradient"), 1e-4);
         assert_eq!(found.parameters.len(), case.weights.iter().count(), "{name}: parameters");
         let want = case.golden.store(&format!("{name}.gradients"));
@@ -222,7 +228,8 @@ fn blockwise_backward_equals_the_whole_graph() {
         let inputs = case.inputs();
         let blockwise = case.slope(Recompute::PerBlock, &inputs);
         let whole = case.slope(Recompute::Never, &inputs);
-        let pictures = picture.iter().filter(|_| inputs.video.context.image.is_some());
+        let pictures =
+            picture.iter().filter(|_| inputs.video.as_ref().unwrap().context.image.is_some());
         for must in every.iter().chain(pictures) {
             let must = format!("condition_embedder.{must}");
             assert!(blockwise.parameters.contains_key(&must), "{must} has a gradient");
@@ -232,14 +239,14 @@ fn blockwise_backward_equals_the_whole_graph() {
             let own = values(&blockwise.parameters[parameter]);
             assert_eq!(own, values(gradient), "{name}: {parameter}");
         }
-        let tokens = [blockwise.tokens, whole.tokens].map(|tokens| values(&tokens.unwrap()));
+        let tokens = [blockwise.tokens, whole.tokens].map(|tokens| values(&tokens.video.unwrap()));
         assert_eq!(tokens[0], tokens[1], "{name}: tokens");
     }
 }
 
 /// The given samples of the inputs.
 fn samples(inputs: &Inputs, rows: std::ops::Range<usize>) -> Inputs {
-    let video = &inputs.video;
+    let video = inputs.video.as_ref().unwrap();
     let index = video.levels.index.clone();
     let video = Modality {
         tokens: video.tokens.clone().slice_dim(0, rows.clone()),
@@ -248,7 +255,7 @@ fn samples(inputs: &Inputs, rows: std::ops::Range<usize>) -> Inputs {
             index: index.map(|index| index.slice_dim(0, rows.clone())),
         },
         sigma: video.sigma.clone().slice_dim(0, rows.clone()),
-        positions: video.positions.clone().slice_dim(0, rows.clone()),
+        positions: video.positions.values().clone().slice_dim(0, rows.clone()).into(),
         context: Context {
             tokens: video.context.tokens.clone().slice_dim(0, rows.clone()),
             mask: video.context.mask.clone().map(|mask| mask.slice_dim(0, rows.clone())),
@@ -257,7 +264,7 @@ fn samples(inputs: &Inputs, rows: std::ops::Range<usize>) -> Inputs {
         size: None,
         enabled: true,
     };
-    Inputs { video, audio: None }
+    Inputs::video(video)
 }
 
 /// Rows do not see each other: a batch equals its samples, to the bit.
@@ -278,16 +285,16 @@ fn a_batch_equals_its_samples() {
 
 /// The given tokens of the inputs, in the given order.
 fn picked(inputs: &Inputs, order: &Tensor<1, Int>) -> Inputs {
-    let video = inputs.video.clone();
+    let video = inputs.video.as_ref().unwrap().clone();
     let Levels { distinct, index } = video.levels;
     let index = index.map(|index| index.select(1, order.clone()));
     let video = Modality {
         tokens: video.tokens.select(1, order.clone()),
-        positions: video.positions.select(2, order.clone()),
+        positions: video.positions.values().clone().select(2, order.clone()).into(),
         levels: Levels { distinct, index },
         ..video
     };
-    Inputs { video, audio: None }
+    Inputs::video(video)
 }
 
 /// A token is where its position says, whatever its place in the sequence; positions may differ
@@ -296,7 +303,7 @@ fn picked(inputs: &Inputs, order: &Tensor<1, Int>) -> Inputs {
 fn the_order_of_tokens_does_not_matter() {
     let case = Case::open("ti2v");
     let inputs = case.inputs();
-    let [_, tokens, _] = inputs.video.tokens.dims();
+    let [_, tokens, _] = inputs.video.as_ref().unwrap().tokens.dims();
     let order: Vec<i64> = (0..tokens as i64).map(|at| (at * 7 + 3) % tokens as i64).collect();
     let order = Tensor::<1, Int>::from_data(TensorData::new(order, [tokens]), &Device::flex());
     let want = case.predict(&inputs).select(1, order.clone());
@@ -304,9 +311,10 @@ fn the_order_of_tokens_does_not_matter() {
     check("shuffled", &case.predict(&shuffled), &want, 1e-5);
 
     let mut mixed = inputs.clone();
-    let positions = [(&inputs, 0), (&shuffled, 1)]
-        .map(|(inputs, sample)| inputs.video.positions.clone().narrow(0, sample, 1));
-    mixed.video.positions = Tensor::cat(positions.to_vec(), 0);
+    let positions = [(&inputs, 0), (&shuffled, 1)].map(|(inputs, sample)| {
+        inputs.video.as_ref().unwrap().positions.values().clone().narrow(0, sample, 1)
+    });
+    mixed.video.as_mut().unwrap().positions = Tensor::cat(positions.to_vec(), 0).into();
     let whole = case.predict(&mixed);
     for sample in 0..2 {
         let rows = sample..sample + 1;
@@ -321,11 +329,11 @@ fn the_order_of_tokens_does_not_matter() {
 fn a_level_per_token_is_a_level_per_sample_where_all_are_equal() {
     let case = Case::open("t2v");
     let plain = case.inputs();
-    let [batch, tokens, _] = plain.video.tokens.dims();
+    let [batch, tokens, _] = plain.video.as_ref().unwrap().tokens.dims();
     let device = Device::flex();
     let mut indexed = plain.clone();
-    let own: Tensor<2> = plain.video.levels.distinct.clone();
-    indexed.video.levels = Levels {
+    let own: Tensor<2> = plain.video.as_ref().unwrap().levels.distinct.clone();
+    indexed.video.as_mut().unwrap().levels = Levels {
         distinct: Tensor::cat(vec![own.clone() * 0.5, own], 1),
         index: Some(Tensor::ones([batch, tokens], &device)),
     };
@@ -358,11 +366,12 @@ fn a_mask_hides_text() {
     let whole = case.inputs();
     let mut masked = whole.clone();
     let mask: Tensor<2> = Tensor::ones([2, 7], &Device::flex());
-    masked.video.context.mask = Some(mask.clone().slice_fill([0..2, 4..7], 0.0));
+    masked.video.as_mut().unwrap().context.mask = Some(mask.clone().slice_fill([0..2, 4..7], 0.0));
     let mut cut = whole.clone();
-    cut.video.context.tokens = whole.video.context.tokens.clone().narrow(1, 0, 4);
+    cut.video.as_mut().unwrap().context.tokens =
+        whole.video.as_ref().unwrap().context.tokens.clone().narrow(1, 0, 4);
     check("masked", &case.predict(&masked), &case.predict(&cut), 1e-5);
-    masked.video.context.mask = Some(mask);
+    masked.video.as_mut().unwrap().context.mask = Some(mask);
     check("unmasked", &case.predict(&masked), &case.predict(&whole), 1e-6);
 }
 
@@ -390,7 +399,7 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
     let refused = |name: &'static str, spoil: &dyn Fn(&mut Modality)| {
         let case = Case::open(name);
         let mut inputs = case.inputs();
-        spoil(&mut inputs.video);
+        spoil(inputs.video.as_mut().unwrap());
         let weights = Weights::new(&case.weights);
         nn::forward(&case.model, &weights, &inputs, &mut Plain).unwrap_err().to_string()
     };
@@ -405,7 +414,11 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
         ("i2v", &|v| v.context.image = image(4, 6), "image_dim is 7"),
         ("flf2v", &|v| v.context.image = image(3, 7), "pos_embed_seq_len is 6"),
         ("t2v", &|v| v.tokens = v.tokens.clone().narrow(2, 0, 11), "takes 12 values per token"),
-        ("t2v", &|v| v.positions = v.positions.clone().narrow(1, 0, 2), "three axes"),
+        (
+            "t2v",
+            &|v| v.positions = v.positions.values().clone().narrow(1, 0, 2).into(),
+            "three axes",
+        ),
         ("t2v", &|v| v.context.tokens = v.context.tokens.clone().narrow(2, 0, 8), "text_dim is 9"),
         ("ti2v", &|v| v.levels.index = None, "several levels an index"),
     ] {

@@ -8,6 +8,11 @@ use crate::training::{recipe, words};
 
 /// A tiny Duet that has taken some steps, so that no layer is zero, as an exported folder.
 fn model(folder: &Path, recipe_name: &str, sound: &str) -> String {
+    trained(folder, recipe_name, sound, &[])
+}
+
+/// The same with more settings of its recipe.
+fn trained(folder: &Path, recipe_name: &str, sound: &str, more: &[&str]) -> String {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let new = format!(
         "models.student.new={{family: duet, video_channels: 384, text_width: 64, heads: 2, \
@@ -22,7 +27,7 @@ fn model(folder: &Path, recipe_name: &str, sound: &str) -> String {
     ];
     let (run_path, model, recipe) = (path("run"), path("model"), recipe(recipe_name));
     let mut train = vec!["train", &recipe, "--run", &run_path];
-    sets.iter().for_each(|set| train.extend(["--set", set]));
+    sets.iter().chain(more).for_each(|set| train.extend(["--set", set]));
     let output = run(&train);
     assert!(output.status.success(), "{}", words(&output));
     let output = run(&["export", &run_path, "--output", &model]);
@@ -97,4 +102,44 @@ fn refuses_to_overwrite(model: &str, folder: &Path) {
     .concat());
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(message.contains("--first-sample: it is 18446744073709551615"), "{message}");
+}
+
+/// A sound is learnt from text alone, looked at, exported and made by the command, without a video.
+#[test]
+fn a_sound_alone_is_trained_and_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let text_to_audio = [
+        "strategy={name: text_to_audio}",
+        "callbacks.validation={every: 4, prompts: [a red circle moves left], steps: 2}",
+    ];
+    let own = trained(folder.path(), "learn/sound.yaml", ", audio_channels: 250", &text_to_audio);
+    let looks = folder.path().join("run/validation/00000004");
+    let names: Vec<_> =
+        fs::read_dir(&looks).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(names, ["000.wav"]);
+    let made = path("tone.wav");
+    let words_of = |model: &str, output: &str| {
+        run(&[
+            "generate",
+            "--model",
+            model,
+            "--prompt",
+            "a red circle moves left",
+            "--steps",
+            "2",
+            "--output",
+            output,
+        ])
+    };
+    let output = words_of(&own, &made);
+    assert!(output.status.success(), "{}", words(&output));
+    let samples = data::media::Waveform::read(Path::new(&made)).unwrap().samples.len();
+    assert_eq!(samples, 8000 / 2, "half a second");
+    assert!(Path::new(&path("tone.json")).exists());
+    let silent = concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens/wan-tiny");
+    let output = words_of(silent, &path("no.wav"));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("--output: this model makes no sound"), "{message}");
+    assert_eq!(output.status.code(), Some(2));
 }

@@ -2,12 +2,12 @@
 
 use burn::tensor::{Device, Tensor};
 use nn::{
-    Attention, Bag, Dit, Inputs, OneDevice, Packed, Parameters, Prediction, Recompute, Result,
+    Bag, Dit, Forward, Inputs, OneDevice, Packed, Parameters, Prediction, Recompute, Result,
     Schedule, Weights,
 };
 use testkit::numbers::values;
 use testkit::parity::{Equals, Question, loss};
-use testkit::toy::{Shared, Stream, Toy};
+use testkit::toy::{Shared, Toy};
 
 use super::toy;
 
@@ -88,7 +88,7 @@ struct Forgotten(Toy);
 
 impl Dit for Forgotten {
     type Shared = Shared;
-    type Stream = Stream;
+    type Stream = Tensor<3>;
 
     fn depth(&self) -> usize {
         self.0.depth()
@@ -102,27 +102,26 @@ impl Dit for Forgotten {
         self.0.shared(weights, inputs)
     }
 
-    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, shared: &Shared) -> Result<Stream> {
+    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, shared: &Shared) -> Result<Tensor<3>> {
         self.0.embed(weights, inputs, shared)
     }
 
-    fn block(
-        &self,
-        index: usize,
-        weights: &Weights<'_>,
-        stream: Stream,
-        shared: &Shared,
-        attention: &mut dyn Attention,
-    ) -> Result<Stream> {
+    fn block(&self, index: usize, x: Tensor<3>, pass: Forward<'_, Shared>) -> Result<Tensor<3>> {
         let cut = |packed: Packed| packed.map(Tensor::inner);
         let shared = match index {
-            0 => shared.clone(),
-            _ => Shared::unpack(cut(shared.clone().pack()))?,
+            0 => pass.shared.clone(),
+            _ => Shared::unpack(cut(pass.shared.clone().pack()))?,
         };
-        self.0.block(index, weights, stream, &shared, attention)
+        let Forward { weights, attention, .. } = pass;
+        self.0.block(index, x, Forward { weights, shared: &shared, attention })
     }
 
-    fn head(&self, weights: &Weights<'_>, stream: Stream, shared: &Shared) -> Result<Prediction> {
+    fn head(
+        &self,
+        weights: &Weights<'_>,
+        stream: Tensor<3>,
+        shared: &Shared,
+    ) -> Result<Prediction> {
         self.0.head(weights, stream, shared)
     }
 }

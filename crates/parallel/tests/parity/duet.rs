@@ -41,7 +41,7 @@ pub(crate) fn duet(grid: [usize; 3], sound: Option<usize>) -> Question<Duet> {
         context: Context::text(tensor("words", [BATCH, 3, 3]), None),
         ..video.clone()
     });
-    Question { model, store, inputs: Inputs { video, audio } }
+    Question { model, store, inputs: Inputs { video: Some(video), audio } }
 }
 
 #[test]
@@ -56,5 +56,15 @@ fn ulysses_with_even_and_uneven_tokens() {
 fn ulysses_with_voices_of_different_lengths() {
     for (ranks, sound) in [(1, 7), (2, 7), (2, 4), (4, 5), (4, 18)] {
         check(&duet([3, 3, 2], Some(sound)), ranks, TOLERANCE, ulysses);
+    }
+}
+
+/// A sound alone is spread like a video.
+#[test]
+fn ulysses_with_one_voice_alone() {
+    for (ranks, sound) in [(1, 7), (2, 7), (4, 5)] {
+        let mut question = duet([3, 3, 2], Some(sound));
+        question.inputs.video = None;
+        check(&question, ranks, TOLERANCE, ulysses);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn pixart(grid: [usize; 2]) -> Question<Pixart> {
         }),
         enabled: true,
     };
-    Question { model, store, inputs: Inputs { video, audio: None } }
+    Question { model, store, inputs: Inputs::video(video) }
 }
 
 /// Four heads, two blocks, and the size of the picture as a condition.

@@ -61,20 +61,20 @@ fn nothing_planted_is_nothing_found() {
 #[test]
 fn heads_in_another_order() {
     let found = found(|group| twisted(group, (same, |out| out.flip([2]))));
-    assert!(found.contains("the prediction"), "{found}");
+    assert!(found.contains("the video prediction"), "{found}");
 }
 
 #[test]
 fn keys_and_values_mixed_up() {
     let swap = |Qkv { q, k, v }| Qkv { q, k: v, v: k };
     let found = found(|group| twisted(group, (swap, same)));
-    assert!(found.contains("the prediction"), "{found}");
+    assert!(found.contains("the video prediction"), "{found}");
 }
 
 #[test]
 fn keys_of_the_own_shard_only() {
     let found = found(|group| sharded(group, Plain));
-    assert!(found.contains("the prediction"), "{found}");
+    assert!(found.contains("the video prediction"), "{found}");
 }
 
 /// A schedule whose answers are changed.
@@ -107,13 +107,15 @@ impl Schedule for Changed {
 
 #[test]
 fn shards_in_another_order() {
-    let prediction = |Prediction { video, audio }| {
-        let parts = video.split_with_sizes(vec![7, 6], 1).into_iter().rev().collect();
-        Prediction { video: Tensor::cat(parts, 1), audio }
+    let prediction = |prediction: Prediction| {
+        prediction.map(|own| {
+            let parts = own.split_with_sizes(vec![7, 6], 1).into_iter().rev().collect();
+            Tensor::cat(parts, 1)
+        })
     };
     let found =
         found(|group| Box::new(Changed { inner: ulysses(group), prediction, backward: same }));
-    assert!(found.contains("the prediction"), "{found}");
+    assert!(found.contains("the video prediction"), "{found}");
 }
 
 /// Ulysses whose backward pass keeps what it should exchange.
@@ -144,7 +146,7 @@ impl Attention for Forgetful {
 fn an_adjoint_that_forgets_to_exchange() {
     let found =
         found(|group| sharded(group, Forgetful(Ulysses { group: group.clone(), inner: Plain })));
-    assert!(found.contains("the gradient of the tokens"), "{found}");
+    assert!(found.contains("the gradient of the video tokens"), "{found}");
 }
 
 /// Half the sum stands for the gradient of one rank of two.

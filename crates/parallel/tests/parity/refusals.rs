@@ -100,7 +100,7 @@ fn a_rank_that_fails_at_the_end_is_named_by_the_others() {
         }
         question.slope(&Sharded::ulysses(group)).unwrap_err().to_string()
     });
-    assert!(errors[0].contains("for the prediction"), "{}", errors[0]);
+    assert!(errors[0].contains("for the video prediction"), "{}", errors[0]);
     assert!(errors[0].contains("rank 1 has ended and will not come"), "{}", errors[0]);
     assert!(errors[1].contains("parameter `head.weight` is not in"), "{}", errors[1]);
 }

@@ -51,7 +51,7 @@ fn with_several_workers_per_rank() {
     let question = toy(1, 150);
     let predict = |group| {
         let Question { model, store, inputs } = &question;
-        ulysses(&group).predict(model, store, inputs).unwrap().video.into_data()
+        ulysses(&group).predict(model, store, inputs).unwrap().video.unwrap().into_data()
     };
     let want = predict(comm::Group::solo());
     let ranks = Ranks { threads: 3, ..Ranks::new(2) };

@@ -48,7 +48,7 @@ pub(crate) fn wan(grid: [usize; 3]) -> Question<Wan> {
         size: None,
         enabled: true,
     };
-    Question { model, store, inputs: Inputs { video, audio: None } }
+    Question { model, store, inputs: Inputs::video(video) }
 }
 
 #[test]

@@ -112,6 +112,7 @@ impl Recipe {
         let source = self.source(model)?;
         let samples = &source.samples;
         let patch: usize = model.description.geometry.patch.iter().product();
+        let sources = self.strategy.flexible().sources();
         let mut largest = Tokens { video: 0, audio: 0, text: 0 };
         let mut seen = std::collections::BTreeSet::new();
         for index in 0..samples.count() {
@@ -120,7 +121,8 @@ impl Recipe {
             }
             let (mut video, mut audio) = (0, 0);
             let sample = samples.read(index)?;
-            for (key, data) in sample.tensors.iter().filter(|(key, _)| key.contains("latents")) {
+            let used = |key: &String| key.contains("latents") && sources.contains(key);
+            for (key, data) in sample.tensors.iter().filter(|(key, _)| used(key)) {
                 let values = data.shape()[1..].iter().product::<usize>();
                 match key.contains("audio") {
                     true => audio += values as u64,

@@ -25,8 +25,9 @@ fn pipeline() -> Pipeline {
     Pipeline::of(model, store, &Setup::new(&Device::flex())).unwrap()
 }
 
+/// The sound, and how many frames came.
 #[derive(Default)]
-struct Heard(Vec<f32>);
+struct Heard(Vec<f32>, usize);
 
 impl Frames for Heard {
     fn begin(&mut self, _: usize, _: usize) -> engine::Result<()> {
@@ -39,6 +40,7 @@ impl Frames for Heard {
     }
 
     fn frame(&mut self, _: usize, _: Frame) -> engine::Result<()> {
+        self.1 += 1;
         Ok(())
     }
 }
@@ -55,8 +57,8 @@ fn run(given: Given) -> engine::Result<(Tensor<5>, Vec<f32>)> {
     let mut heard = Heard::default();
     let Answer { latents, .. } = pipeline().run(&request, &mut Silent, &mut heard)?;
     match latents {
-        Latents::Clip(latents) => Ok((latents, heard.0)),
-        Latents::Picture(_) => unreachable!("Duet makes clips"),
+        Some(Latents::Clip(latents)) => Ok((latents, heard.0)),
+        _ => unreachable!("Duet makes clips"),
     }
 }
 
@@ -236,4 +238,34 @@ fn what_contradicts_itself_is_refused() {
         let message = run(given).map(drop).unwrap_err().to_string();
         assert!(message.contains(words), "{message}");
     }
+}
+
+/// Makes the sound alone; nothing may come as a frame.
+fn sound_alone(given: Given) -> engine::Result<Vec<f32>> {
+    let request = Request {
+        prompts: vec!["a red circle moves left".to_owned()],
+        given: vec![given],
+        steps: Some(2),
+        seed: 3,
+        only_audio: true,
+        ..Request::default()
+    };
+    let mut heard = Heard::default();
+    let answer = pipeline().run(&request, &mut Silent, &mut heard)?;
+    assert_eq!(heard.1, 0, "no frame is made");
+    assert_eq!(answer.audio_latents.unwrap().dims()[1], 250);
+    Ok(heard.0)
+}
+
+#[test]
+fn a_sound_is_made_alone_or_for_a_clip_that_is_only_looked_at() {
+    let alone = sound_alone(Given::default()).unwrap();
+    assert_ne!(alone, run(Given::default()).unwrap().1, "with a clip it hears the clip");
+    let shown = |name: &str| Given { video: Some(media(&frames(name, 8))), ..Given::default() };
+    let [one, other] = ["one", "other"].map(|name| sound_alone(shown(name)).unwrap());
+    assert!(one != other && one != alone);
+    assert_eq!(one, run(shown("one")).unwrap().1, "the same sound as beside its clip");
+    let picture = Given { image: Some(media(&frames("one", 1))), ..Given::default() };
+    let refused = sound_alone(picture).unwrap_err().to_string();
+    assert!(refused.starts_with("image: the sound alone is made"), "{refused}");
 }

@@ -183,7 +183,12 @@ fn keys_that_would_do_nothing_are_refused_with_the_reason() {
         ),
         (QUICKSTART, &["levels.audio={kind: uniform}"], "levels.audio", "generates no sound"),
         (QUICKSTART, &[quiet, "levels.audio={kind: uniform}"], "levels.audio", "no sound"),
-        (QUICKSTART, &[given], "levels.video", "the video is given"),
+        (
+            QUICKSTART,
+            &[given, "levels.audio={kind: uniform}"],
+            "levels.video",
+            "generates no video",
+        ),
         (QUICKSTART, &[given, "levels={}"], "strategy.video.weight", "has no loss"),
         (QUICKSTART, &["negative_prompt={}"], "negative_prompt", "finetune has no guidance"),
         (

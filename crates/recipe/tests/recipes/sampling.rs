@@ -7,9 +7,10 @@ use burn::tensor::{Device, FloatDType, Tensor};
 use data::media::Frame;
 use data::preprocess::Encode;
 use data::store::TEXT;
-use diffusion::{NoiseLevels, TimestepSampler, Tracks};
+use diffusion::{NoiseLevels, TimestepSampler};
 use engine::{EncoderSetup, FolderEncoder, Frames, Latents, Pipeline, Request, Silent, Solving};
 use folder::ModelFolder;
+use nn::Tracks;
 use nn::{OneDevice, Schedule};
 use recipe::{Model, Student, Which};
 use safetensors::tensor::{Dtype, TensorView};
@@ -49,8 +50,9 @@ fn request([frames, height, width]: [usize; 3], noise: Option<&Path>) -> Request
 fn latents(model: &Path, request: &Request) -> Tensor<5> {
     let mut pipeline = Pipeline::open(model, &setup()).unwrap();
     match pipeline.run(request, &mut Silent, &mut Nothing).unwrap().latents {
-        Latents::Picture(latents) => latents.unsqueeze_dim(2),
-        Latents::Clip(latents) => latents,
+        Some(Latents::Picture(latents)) => latents.unsqueeze_dim(2),
+        Some(Latents::Clip(latents)) => latents,
+        None => unreachable!("a video is made"),
     }
 }
 
@@ -70,8 +72,7 @@ fn by_training(path: &Path, noisy: &Tensor<5>, timestep: f64) -> (Tensor<3>, [us
     let config = serde_json::json!({ "name": "text_to_video" });
     let config: StrategyConfig = serde_json::from_value(config).unwrap();
     let video = TimestepSampler::uniform(0.0, 1.0).unwrap();
-    let own =
-        Flexible::new(&config, model.description.geometry, Tracks { video, audio: None }).unwrap();
+    let own = Flexible::new(&config, model.description.geometry, Tracks::video(video)).unwrap();
     let scene = own.scene(&Batch { samples: 1, fields }, &Draws::new(0, 1, 0, 1)).unwrap();
     let level = model.description.process.level(timestep) as f32;
     let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level]));
@@ -79,7 +80,7 @@ fn by_training(path: &Path, noisy: &Tensor<5>, timestep: f64) -> (Tensor<3>, [us
     let seen = Noised::new(&model.description.process, &scene, tokens, &levels);
     let prediction =
         OneDevice::default().predict(&**model.network(), &model.store, &seen.inputs).unwrap();
-    (seen.clean(&prediction).video, model.description.geometry.patch)
+    (seen.clean(&prediction).video.unwrap(), model.description.geometry.patch)
 }
 
 /// LTX-2 says the same thing in two ways, and they differ.

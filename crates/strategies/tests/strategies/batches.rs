@@ -1,8 +1,9 @@
 //! Small batches and strategies on them.
 
 use burn::tensor::{Tensor, TensorData};
-use diffusion::{Coordinates, Geometry, Time, TimestepSampler, Tracks};
+use diffusion::{Coordinates, Geometry, Time, TimestepSampler};
 use nn::Context;
+use nn::Tracks;
 use serde_json::Value;
 use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::tensor;
@@ -19,7 +20,7 @@ pub(crate) fn geometry() -> Geometry {
 
 pub(crate) fn samplers() -> Tracks<TimestepSampler> {
     let uniform = TimestepSampler::uniform(0.2, 0.9).unwrap();
-    Tracks { video: uniform, audio: Some(uniform) }
+    Tracks { video: Some(uniform), audio: Some(uniform) }
 }
 
 pub(crate) fn strategy(config: Value) -> Result<Flexible> {
@@ -74,7 +75,7 @@ pub(crate) fn seen_levels(modality: &nn::Modality) -> Vec<Vec<f32>> {
 
 /// Which tokens of the loss count, sample by sample.
 pub(crate) fn counted(inputs: &ModelInputs) -> Vec<Vec<bool>> {
-    let mask = &inputs.targets.video.mask;
+    let mask = &inputs.targets.video.as_ref().unwrap().mask;
     let [_, tokens] = mask.dims();
     let values: Vec<bool> = mask.to_data().iter::<f32>().map(|value| value == 1.0).collect();
     values.chunks(tokens).map(<[bool]>::to_vec).collect()

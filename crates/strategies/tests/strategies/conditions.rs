@@ -15,13 +15,16 @@ fn flexible(conditions: Value) -> Value {
 /// Everything the network and the loss are told agrees with `given`, the fixed tokens of each sample.
 #[track_caller]
 fn check(inputs: &ModelInputs, given: &[Vec<bool>]) {
-    let seen = seen_levels(&inputs.seen.inputs.video);
-    let sigma = values(&inputs.seen.inputs.video.sigma);
+    let seen = seen_levels(inputs.seen.inputs.video.as_ref().unwrap());
+    let sigma = values(&inputs.seen.inputs.video.as_ref().unwrap().sigma);
     let scene = inputs.seen.scene();
-    let [_, tokens, channels] = scene.video.clean.dims();
-    let (clean, noisy) = (values(&scene.video.clean), values(&inputs.seen.inputs.video.tokens));
+    let [_, tokens, channels] = scene.video.as_ref().unwrap().clean.dims();
+    let (clean, noisy) = (
+        values(&scene.video.as_ref().unwrap().clean),
+        values(&inputs.seen.inputs.video.as_ref().unwrap().tokens),
+    );
     for (sample, given) in given.iter().enumerate() {
-        assert_eq!(&scene.video.fixed(sample), given, "sample {sample}");
+        assert_eq!(&scene.video.as_ref().unwrap().fixed(sample), given, "sample {sample}");
         for (token, given) in given.iter().enumerate() {
             let level = if *given { 0.0 } else { sigma[sample] };
             assert!((seen[sample][token] - level).abs() < 1e-6, "level of {sample}, {token}");
@@ -73,7 +76,7 @@ fn conditions_compose() {
 #[test]
 fn without_conditions_there_is_one_level_and_no_index() {
     let inputs = prepare(flexible(json!([])), &batch(2, [3, 2, 2]), 1);
-    assert!(inputs.seen.inputs.video.levels.index.is_none());
+    assert!(inputs.seen.inputs.video.as_ref().unwrap().levels.index.is_none());
     check(&inputs, &vec![vec![false; 12]; 2]);
 }
 
@@ -87,14 +90,15 @@ fn a_first_frame_is_drawn_for_every_sample() {
     for step in 0..100 {
         let batch = batch(8, [2, 1, 1]);
         let scene = own.scene(&batch, &Draws::new(5, step, 0, 8)).unwrap();
-        let given: Vec<bool> = (0..8).map(|sample| scene.video.fixed(sample)[0]).collect();
+        let given: Vec<bool> =
+            (0..8).map(|sample| scene.video.as_ref().unwrap().fixed(sample)[0]).collect();
         given.iter().enumerate().for_each(|(sample, given)| shares[sample] += usize::from(*given));
         mixed += usize::from(given.contains(&true) && given.contains(&false));
         // The same samples in two micro-batches.
         let half = |first: u64| {
             let draws = Draws::new(5, step, first, 4);
             let scene = own.scene(&crate::batches::batch(4, [2, 1, 1]), &draws).unwrap();
-            (0..4).map(|sample| scene.video.fixed(sample)[0]).collect::<Vec<_>>()
+            (0..4).map(|sample| scene.video.as_ref().unwrap().fixed(sample)[0]).collect::<Vec<_>>()
         };
         assert_eq!([half(0), half(4)].concat(), given);
     }
@@ -108,7 +112,7 @@ fn a_probability_of_nought_gives_nothing_and_one_gives_all() {
         let config = json!([{ "type": "first_frame", "probability": probability }]);
         for step in 0..20 {
             let inputs = prepare(flexible(config.clone()), &batch(2, [2, 1, 1]), step);
-            let given = inputs.seen.scene().video.fixed(1)[0];
+            let given = inputs.seen.scene().video.as_ref().unwrap().fixed(1)[0];
             assert_eq!(given, want);
         }
     }
@@ -160,8 +164,17 @@ fn what_is_missing_or_does_not_fit_is_named() {
 #[test]
 fn the_same_draws_give_the_same_bits_and_others_do_not() {
     let config = flexible(json!([{ "type": "first_frame", "probability": 0.5 }]));
-    let tokens =
-        |step| bits(&prepare(config.clone(), &batch(3, [2, 2, 1]), step).seen.inputs.video.tokens);
+    let tokens = |step| {
+        bits(
+            &prepare(config.clone(), &batch(3, [2, 2, 1]), step)
+                .seen
+                .inputs
+                .video
+                .as_ref()
+                .unwrap()
+                .tokens,
+        )
+    };
     assert_eq!(tokens(4), tokens(4));
     assert_ne!(tokens(4), tokens(5));
 }

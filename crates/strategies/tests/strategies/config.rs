@@ -12,6 +12,7 @@ fn sources_are_what_the_settings_name() {
     assert_eq!(sources(json!({ "name": "text_to_video" })), ["latents", "text"]);
     let sound = json!({ "name": "text_to_video", "audio": "audio_latents" });
     assert_eq!(sources(sound), ["latents", "text", "audio_latents"]);
+    assert_eq!(sources(json!({ "name": "text_to_audio" })), ["audio_latents", "text"]);
     let v2v = json!({ "name": "video_to_video" });
     assert_eq!(sources(v2v), ["latents", "text", "ref_latents"]);
     let flexible = json!({
@@ -85,7 +86,7 @@ fn what_cannot_be_is_refused_before_any_work() {
 fn a_generated_sound_needs_a_sampler_of_its_own() {
     let config = json!({ "name": "text_to_video", "audio": "audio_latents" });
     let config: StrategyConfig = serde_json::from_value(config).unwrap();
-    let deaf = diffusion::Tracks { audio: None, ..samplers() };
+    let deaf = nn::Tracks { audio: None, ..samplers() };
     let message = Flexible::new(&config, geometry(), deaf).map(drop).unwrap_err().to_string();
     assert!(message.contains("needs its own"), "{message}");
 }

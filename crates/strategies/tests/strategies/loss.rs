@@ -2,12 +2,15 @@
 
 use burn::tensor::Tensor;
 use diffusion::{Process, VpPrediction};
-use nn::Prediction;
+use nn::{Prediction, Tracks};
 use serde_json::json;
 use testkit::numbers::{tensor, values};
 use train::{Draws, Form, ModelInputs, Strategy};
 
 use crate::batches::{batch, strategy};
+
+/// Both tracks count alike.
+const EVEN: Tracks<f64> = Tracks { video: Some(1.0), audio: Some(1.0) };
 
 fn vp(prediction: VpPrediction) -> Process {
     let alphas_cumprod = (0..50).map(|at| (1.0 - at as f32 / 60.0).powi(2)).collect();
@@ -21,7 +24,7 @@ fn prepared(process: &Process, conditions: serde_json::Value) -> ModelInputs {
 }
 
 fn of(video: Tensor<3>) -> Prediction {
-    Prediction { video, audio: None }
+    Prediction::video(video)
 }
 
 #[test]
@@ -34,20 +37,20 @@ fn the_right_answer_costs_nothing_in_either_form() {
         vp(VpPrediction::Sample),
     ] {
         let mut inputs = prepared(&process, json!([{ "type": "first_frame" }]));
-        let right = of(inputs.targets.video.value.clone());
-        assert!(values(&inputs.losses(&right, [1.0, 1.0]).total()).iter().all(|loss| *loss == 0.0));
+        let right = of(inputs.targets.video.as_ref().unwrap().value.clone());
+        assert!(values(&inputs.losses(&right, EVEN).total()).iter().all(|loss| *loss == 0.0));
         // The clean tokens that it implies are the clean tokens.
-        let clean = values(&inputs.seen.clean(&right).video);
-        let want = values(&inputs.seen.scene().video.clean);
+        let clean = values(inputs.seen.clean(&right).video.as_ref().unwrap());
+        let want = values(&inputs.seen.scene().video.as_ref().unwrap().clean);
         assert!(
             clean.iter().zip(&want).all(|(got, want)| (got - want).abs() < 2e-5),
             "{process:?}"
         );
         inputs.form = Form::Clean;
-        let losses = values(&inputs.losses(&right, [1.0, 1.0]).total());
+        let losses = values(&inputs.losses(&right, EVEN).total());
         assert!(losses.iter().all(|loss| *loss < 1e-8), "{process:?}: {losses:?}");
-        let wrong = of(inputs.targets.video.value.clone() + 1.0);
-        let losses = values(&inputs.losses(&wrong, [1.0, 1.0]).total());
+        let wrong = of(inputs.targets.video.as_ref().unwrap().value.clone() + 1.0);
+        let losses = values(&inputs.losses(&wrong, EVEN).total());
         assert!(losses.iter().all(|loss| *loss > 1e-4), "{process:?}: {losses:?}");
     }
 }
@@ -57,11 +60,12 @@ fn the_right_answer_costs_nothing_in_either_form() {
 fn the_mean_is_over_the_tokens_that_count() {
     let inputs = prepared(&Process::Flow, json!([{ "type": "mask", "source": "masks" }]));
     let answer: Tensor<3> = tensor("answer", [3, 12, 3]);
-    let got = values(&inputs.losses(&of(answer.clone()), [1.0, 1.0]).total());
-    let (answer, wanted) = (values(&answer), values(&inputs.targets.video.value));
+    let got = values(&inputs.losses(&of(answer.clone()), EVEN).total());
+    let (answer, wanted) = (values(&answer), values(&inputs.targets.video.as_ref().unwrap().value));
     for (sample, got) in got.into_iter().enumerate() {
-        let free: Vec<usize> =
-            (0..12).filter(|token| !inputs.seen.scene().video.fixed(sample)[*token]).collect();
+        let free: Vec<usize> = (0..12)
+            .filter(|token| !inputs.seen.scene().video.as_ref().unwrap().fixed(sample)[*token])
+            .collect();
         let square = |at: usize| f64::from(answer[at] - wanted[at]).powi(2);
         let sum: f64 = free
             .iter()
@@ -72,11 +76,11 @@ fn the_mean_is_over_the_tokens_that_count() {
         assert!((f64::from(got) - want).abs() < 1e-5 * want, "{got} instead of {want}");
     }
     // What stands at fixed tokens does not matter.
-    let mask = inputs.targets.video.mask.clone().reshape([3, 12, 1]);
+    let mask = inputs.targets.video.as_ref().unwrap().mask.clone().reshape([3, 12, 1]);
     let noise: Tensor<3> = tensor("elsewhere", [3, 12, 3]);
     let moved = tensor("answer", [3, 12, 3]) + noise * (-mask + 1.0) * 100.0;
-    let same = values(&inputs.losses(&of(moved), [1.0, 1.0]).total());
-    let before = values(&inputs.losses(&of(tensor("answer", [3, 12, 3])), [1.0, 1.0]).total());
+    let same = values(&inputs.losses(&of(moved), EVEN).total());
+    let before = values(&inputs.losses(&of(tensor("answer", [3, 12, 3])), EVEN).total());
     assert!(same.iter().zip(before).all(|(a, b)| (a - b).abs() < 1e-5));
 }
 
@@ -84,17 +88,20 @@ fn the_mean_is_over_the_tokens_that_count() {
 fn a_velocity_is_noise_minus_clean_and_the_clean_form_is_smaller_by_the_level() {
     let mut inputs = prepared(&Process::Flow, json!([]));
     let answer = of(tensor("answer", [3, 12, 3]));
-    let velocity = values(&inputs.losses(&answer, [1.0, 1.0]).total());
+    let velocity = values(&inputs.losses(&answer, EVEN).total());
     inputs.form = Form::Clean;
-    let clean = values(&inputs.losses(&answer, [1.0, 1.0]).total());
-    let sigma = inputs.targets.video.sigma.clone();
+    let clean = values(&inputs.losses(&answer, EVEN).total());
+    let sigma = inputs.targets.video.as_ref().unwrap().sigma.clone();
     for sample in 0..3 {
         // x0 - x0' = sigma (v' - v), so its square is sigma^2 of the other.
         let want = velocity[sample] * sigma[sample].powi(2);
         assert!((clean[sample] - want).abs() < 1e-5 * want, "{} and {want}", clean[sample]);
     }
-    let (noisy, value) = (values(&inputs.seen.tokens.video), values(&inputs.targets.video.value));
-    let start = values(&inputs.seen.scene().video.clean);
+    let (noisy, value) = (
+        values(inputs.seen.tokens.video.as_ref().unwrap()),
+        values(&inputs.targets.video.as_ref().unwrap().value),
+    );
+    let start = values(&inputs.seen.scene().video.as_ref().unwrap().clean);
     // noisy = (1 - s) clean + s noise, velocity = noise - clean.
     for at in [0, 17, 60, 107] {
         let sigma = sigma[at / 36];
@@ -107,11 +114,12 @@ fn a_velocity_is_noise_minus_clean_and_the_clean_form_is_smaller_by_the_level() 
 fn weights_are_by_the_level_of_a_token() {
     let mut inputs = prepared(&Process::Flow, json!([{ "type": "first_frame" }]));
     let answer = of(tensor("answer", [3, 12, 3]));
-    let plain = values(&inputs.losses(&answer, [1.0, 1.0]).total());
+    let plain = values(&inputs.losses(&answer, EVEN).total());
     inputs.weigh(|level| 1.0 / level.max(0.25).powi(2));
-    let weighed = values(&inputs.losses(&answer, [1.0, 1.0]).total());
+    let weighed = values(&inputs.losses(&answer, EVEN).total());
     for sample in 0..3 {
-        let want = plain[sample] / inputs.targets.video.sigma[sample].max(0.25).powi(2);
+        let want =
+            plain[sample] / inputs.targets.video.as_ref().unwrap().sigma[sample].max(0.25).powi(2);
         assert!((weighed[sample] - want).abs() < 1e-4 * want);
     }
 }

@@ -67,7 +67,7 @@ fn a_batch_keeps_the_rate_of_every_sample() {
     let latents = VideoLatents { values: values_of, rates: vec![24.0, 12.0] };
     mixed.fields.insert("latents".to_owned(), Field::Video(latents));
     let inputs = prepare(json!({ "name": "text_to_video" }), &mixed, 1);
-    let places = &inputs.seen.inputs.video.positions;
+    let places = inputs.seen.inputs.video.as_ref().unwrap().positions.values();
     let time = |sample: usize| values(&places.clone().slice([sample..sample + 1, 0..1, 2..3]));
     near(&time(0), &[9.0 / 24.0, 17.0 / 24.0]);
     near(&time(1), &[9.0 / 12.0, 17.0 / 12.0]);

@@ -16,7 +16,7 @@ fn v2v() -> serde_json::Value {
 fn a_reference_stands_before_its_target_and_does_not_count() {
     let batch = batch(2, [3, 4, 4]);
     let inputs = prepare(v2v(), &batch, 1);
-    let seen = &inputs.seen.inputs.video;
+    let seen = inputs.seen.inputs.video.as_ref().unwrap();
     // 3 frames of 2 x 2 before 3 of 4 x 4.
     assert_eq!(seen.tokens.dims(), [2, 12 + 48, 3]);
     assert_eq!(seen.positions.dims(), [2, 3, 60, 2]);
@@ -27,15 +27,15 @@ fn a_reference_stands_before_its_target_and_does_not_count() {
     assert!(levels.iter().all(|sample| sample[..12].iter().all(|level| *level == 0.0)));
     assert!(levels.iter().all(|sample| sample[12..].iter().all(|level| *level > 0.1)));
     // Loss and targets are about the target alone.
-    assert_eq!(inputs.targets.video.value.dims(), [2, 48, 3]);
-    assert_eq!(inputs.targets.video.mask.dims(), [2, 48]);
+    assert_eq!(inputs.targets.video.as_ref().unwrap().value.dims(), [2, 48, 3]);
+    assert_eq!(inputs.targets.video.as_ref().unwrap().mask.dims(), [2, 48]);
 }
 
 /// LTX-2 looks for its factors in the wrong folder and silently leaves the places as they are.
 #[test]
 fn a_smaller_reference_covers_the_same_picture() {
     let inputs = prepare(v2v(), &batch(1, [3, 4, 4]), 1);
-    let places = &inputs.seen.inputs.video.positions;
+    let places = inputs.seen.inputs.video.as_ref().unwrap().positions.values();
     let at = |axis: usize, token: usize| {
         values(&places.clone().slice([0..1, axis..axis + 1, token..token + 1, 0..2]))
     };
@@ -62,7 +62,7 @@ fn a_slower_reference_is_moved_in_time() {
     let draws = Draws::new(0, 1, 0, 1);
     let inputs = own.prepare(&diffusion::Process::Flow, &slow, &draws).unwrap();
     let time = |token: usize| {
-        values(&inputs.seen.inputs.video.positions.clone().slice([
+        values(&inputs.seen.inputs.video.as_ref().unwrap().positions.values().clone().slice([
             0..1,
             0..1,
             token..token + 1,
@@ -87,7 +87,12 @@ fn a_slower_reference_of_a_family_that_counts_frames_ends_with_its_target() {
     let draws = Draws::new(0, 1, 0, 1);
     let inputs = own.prepare(&diffusion::Process::Flow, &slow, &draws).unwrap();
     let begins: Vec<f32> =
-        values(&inputs.seen.inputs.video.positions.clone().slice([0..1, 0..1, 0..32, 0..1]));
+        values(&inputs.seen.inputs.video.as_ref().unwrap().positions.values().clone().slice([
+            0..1,
+            0..1,
+            0..32,
+            0..1,
+        ]));
     let frames: Vec<f32> = begins.iter().step_by(4).copied().collect();
     assert_eq!(frames, [0.0, 2.0, 4.0, 0.0, 1.0, 2.0, 3.0, 4.0]);
     assert_eq!(own.metadata()["reference_temporal_scale_factor"], "2");
@@ -128,7 +133,12 @@ fn a_reference_is_drawn_once_for_all() {
     for step in 0..60 {
         let tokens = |first: u64| {
             let draws = Draws::new(5, step, first, 2);
-            own.scene(&batch(2, [1, 2, 2]), &draws).unwrap().video.reference_tokens()
+            own.scene(&batch(2, [1, 2, 2]), &draws)
+                .unwrap()
+                .video
+                .as_ref()
+                .unwrap()
+                .reference_tokens()
         };
         assert_eq!(tokens(0), tokens(2));
         with += usize::from(tokens(0) > 0);
@@ -144,8 +154,11 @@ fn references_stack_to_the_left() {
     let mut both = batch(1, [1, 2, 2]);
     both.fields.insert("second".to_owned(), video("second", 1, [1, 2, 2], 24.0));
     let inputs = prepare(json!({ "name": "flexible", "video": own }), &both, 1);
-    assert_eq!(inputs.seen.inputs.video.tokens.dims(), [1, 4 + 1 + 4, 3]);
+    assert_eq!(inputs.seen.inputs.video.as_ref().unwrap().tokens.dims(), [1, 4 + 1 + 4, 3]);
     let second = both.video("", "second").unwrap().values.clone();
     let want = values(&nn::patchify(second, [1, 1, 1]));
-    assert_eq!(values(&inputs.seen.inputs.video.tokens.clone().narrow(1, 0, 4)), want);
+    assert_eq!(
+        values(&inputs.seen.inputs.video.as_ref().unwrap().tokens.clone().narrow(1, 0, 4)),
+        want
+    );
 }

@@ -28,19 +28,19 @@ fn both_are_generated_with_noise_and_levels_of_their_own() {
     };
     let token = values(&clean.clone().slice([1..2, 3..4]));
     assert_eq!(token[..5], [0, 1, 2, 3, 4].map(|at| element(at / 4, 3, at % 4)));
-    let (video, audio) = (values(&inputs.seen.inputs.video.sigma), values(&sound.sigma));
+    let (video, audio) =
+        (values(&inputs.seen.inputs.video.as_ref().unwrap().sigma), values(&sound.sigma));
     assert!(video.iter().zip(&audio).all(|(video, audio)| (video - audio).abs() > 1e-4));
     assert_eq!(sound.positions.dims(), [4, 1, 5, 2]);
     let loss = strategy(mode(true, true, json!([]))).unwrap().loss(&answer(&inputs), &inputs);
-    assert!(loss.video.is_some() && loss.audio.is_some());
+    assert!(loss.tracks.video.is_some() && loss.tracks.audio.is_some());
 }
 
 /// A prediction of the right shapes.
 fn answer(inputs: &train::ModelInputs) -> nn::Prediction {
-    nn::Prediction {
-        video: tensor("answer", inputs.seen.inputs.video.tokens.dims()),
-        audio: inputs.seen.inputs.audio.as_ref().map(|own| tensor("sounds", own.tokens.dims())),
-    }
+    let names = nn::Tracks { video: Some("answer"), audio: Some("sounds") };
+    let all = names.zip(inputs.seen.inputs.as_ref());
+    all.map(|(name, own)| tensor(name, own.tokens.dims()))
 }
 
 #[test]
@@ -52,7 +52,11 @@ fn each_is_generated_from_the_other() {
         let sound = inputs.seen.inputs.audio.as_ref().unwrap();
         let scene = inputs.seen.scene();
         for (generated, modality, clean) in [
-            (video, &inputs.seen.inputs.video, &scene.video.clean),
+            (
+                video,
+                inputs.seen.inputs.video.as_ref().unwrap(),
+                &scene.video.as_ref().unwrap().clean,
+            ),
             (audio, sound, &scene.audio.as_ref().unwrap().clean),
         ] {
             let given = values(&modality.tokens) == values(clean);
@@ -65,11 +69,14 @@ fn each_is_generated_from_the_other() {
         // Only what is generated has a loss, at a level of its own: LTX-2 files a sound's loss under
         // the level of the video, which is 0 here.
         let loss = strategy(config).unwrap().loss(&answer(&inputs), &inputs);
-        assert_eq!((loss.video.is_some(), loss.audio.is_some()), (video, audio));
-        let own =
-            if video { &inputs.targets.video } else { inputs.targets.audio.as_ref().unwrap() };
+        assert_eq!((loss.tracks.video.is_some(), loss.tracks.audio.is_some()), (video, audio));
+        let own = if video {
+            inputs.targets.video.as_ref().unwrap()
+        } else {
+            inputs.targets.audio.as_ref().unwrap()
+        };
         assert!(own.counts && own.sigma.iter().all(|sigma| *sigma > 0.1));
-        let only = loss.video.or(loss.audio).unwrap();
+        let only = loss.tracks.video.or(loss.tracks.audio).unwrap();
         assert_eq!(values(&loss_total(&inputs, video, audio)), values(&only));
     }
 }
@@ -88,7 +95,7 @@ fn the_loss_is_the_weighed_sum_of_both() {
     config["audio"]["weight"] = json!(0.25);
     let uneven = strategy(config).unwrap().loss(&answer(&inputs), &inputs);
     let (video, audio) =
-        (values(even.video.as_ref().unwrap()), values(even.audio.as_ref().unwrap()));
+        (values(even.tracks.video.as_ref().unwrap()), values(even.tracks.audio.as_ref().unwrap()));
     for sample in 0..3 {
         let sum = video[sample] + audio[sample];
         assert!((values(&even.total())[sample] - sum).abs() < 1e-6);
@@ -105,7 +112,9 @@ fn a_sound_can_be_continued() {
     let levels = &seen_levels(sound)[0];
     assert!(levels[..2].iter().all(|level| *level == 0.0));
     assert!(levels[2..].iter().all(|level| *level > 0.1));
-    assert!(seen_levels(&inputs.seen.inputs.video)[0].iter().all(|level| *level > 0.1));
+    assert!(
+        seen_levels(inputs.seen.inputs.video.as_ref().unwrap())[0].iter().all(|level| *level > 0.1)
+    );
 }
 
 /// Every sample of a step takes another part of the density, however the step is cut.
@@ -115,7 +124,7 @@ fn levels_can_be_spread_over_a_step() {
     let levels = |first: u64, samples: usize| -> Vec<f32> {
         let draws = train::Draws::new(5, 3, first, samples).of_whole(8);
         let scene = own.scene(&batch(samples, [2, 1, 2]), &draws).unwrap();
-        let levels = own.levels(&scene, &draws).unwrap().video;
+        let levels = own.levels(&scene, &draws).unwrap().video.unwrap();
         (0..samples).map(|sample| levels.of_sample(sample)).collect()
     };
     let whole = levels(0, 8);
@@ -127,4 +136,21 @@ fn levels_can_be_spread_over_a_step() {
     }
     assert_eq!([levels(0, 3), levels(3, 5)].concat(), whole);
     assert_ne!(sorted, whole, "parts are dealt at random");
+}
+
+/// A sound from text alone: no video is looked at, drawn for or asked of the network.
+#[test]
+fn a_sound_is_generated_without_a_video() {
+    let batch = batch(3, [2, 1, 2]);
+    let own = strategy(json!({ "name": "text_to_audio" })).unwrap();
+    let inputs = prepare(json!({ "name": "text_to_audio" }), &batch, 1);
+    assert!(inputs.seen.inputs.video.is_none() && inputs.targets.video.is_none());
+    let loss = own.loss(&answer(&inputs), &inputs);
+    assert!(loss.tracks.video.is_none());
+    assert_eq!(values(&loss.total()), values(loss.tracks.audio.as_ref().unwrap()));
+    // Beside a video, the same sound has the same noise: its draws are its own.
+    let beside = prepare(mode(true, true, json!([])), &batch, 1);
+    let tokens =
+        |inputs: &train::ModelInputs| values(&inputs.seen.inputs.audio.as_ref().unwrap().tokens);
+    assert_eq!(tokens(&inputs), tokens(&beside));
 }

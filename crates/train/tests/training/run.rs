@@ -74,12 +74,12 @@ impl Method for Pair {
 
     fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report> {
         let (inputs, target) = inputs(batch, &pass.draws)?;
-        let sigmas = inputs.video.sigma.to_data().iter::<f32>().collect();
+        let sigmas = inputs.video.as_ref().unwrap().sigma.to_data().iter::<f32>().collect();
         let fault = self.fault;
         let iteration = pass.iteration;
         let mut loss = |prediction: &nn::Prediction| {
-            let target = train::beside(&prediction.video, target.clone());
-            let error = prediction.video.clone() - target;
+            let target = train::beside(prediction.video.as_ref().unwrap(), target.clone());
+            let error = prediction.video.as_ref().unwrap().clone() - target;
             let samples = error.dims()[0];
             let each = (error.clone() * error).sum_dim(2).sum_dim(1).reshape([samples]);
             Ok(match fault {
@@ -94,8 +94,9 @@ impl Method for Pair {
             vec![LossReport { role: STUDENT, name: "loss", values, sigmas: Some(sigmas) }];
         if self.updates(pass.iteration).contains(&"critic") {
             let mut loss = |prediction: &nn::Prediction| {
-                let samples = prediction.video.dims()[0];
-                let square = prediction.video.clone() * prediction.video.clone();
+                let samples = prediction.video.as_ref().unwrap().dims()[0];
+                let square = prediction.video.as_ref().unwrap().clone()
+                    * prediction.video.as_ref().unwrap().clone();
                 Ok(square.sum_dim(2).sum_dim(1).reshape([samples]))
             };
             let values = self.critic.accumulate(&inputs, pass, &mut loss)?;
@@ -140,7 +141,7 @@ pub(crate) fn inputs(batch: &Batch, draws: &Draws) -> Result<(Inputs, Tensor<3>)
         size: None,
         enabled: true,
     };
-    Ok((Inputs { video, audio: None }, noise))
+    Ok((Inputs::video(video), noise))
 }
 
 /// Remembers every report.

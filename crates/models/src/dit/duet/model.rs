@@ -2,7 +2,8 @@
 
 use burn::tensor::{Int, Tensor};
 use nn::{
-    Attention, Bag, Dit, Entry, Error, Inputs, Modality, Packed, Prediction, Result, Weights,
+    Bag, Dit, Entry, Error, Forward, Inputs, Modality, Packed, Prediction, Result, Rope, Tracks,
+    Weights,
 };
 
 use super::DuetConfig;
@@ -20,10 +21,7 @@ pub struct Duet {
 
 /// What every block sees, voice by voice.
 #[derive(Clone, Debug)]
-pub struct Shared {
-    video: VoiceShared,
-    audio: Option<VoiceShared>,
-}
+pub struct Shared(Tracks<VoiceShared>);
 
 /// What every block sees of one voice.
 #[derive(Clone, Debug)]
@@ -42,23 +40,6 @@ pub(super) struct VoiceShared {
     pub(super) index: Option<Tensor<2, Int>>,
 }
 
-/// The angles by which the pairs of a head are turned, cosines and sines, `[B | 1, T, H / 2]`; they have
-/// no gradient.
-#[derive(Clone, Debug)]
-pub(super) struct Rope([Tensor<3>; 2]);
-
-impl Rope {
-    /// The heads `[B, T, N, H]` turned by where their tokens are.
-    pub(super) fn rotate(&self, x: Tensor<4>) -> Tensor<4> {
-        let graph = x.device().is_autodiff();
-        let [cosine, sine] = self.0.clone().map(|table| match graph {
-            true => Tensor::from_inner(table),
-            false => table,
-        });
-        kernels::rope(x, cosine, sine)
-    }
-}
-
 impl VoiceShared {
     /// One of the eight parts of the modulation, `[B, K, D]`.
     pub(super) fn part(&self, part: usize) -> Tensor<3> {
@@ -69,14 +50,11 @@ impl VoiceShared {
 
 /// What flows from block to block: the voices, `[B, T, D]` each.
 #[derive(Clone, Debug)]
-pub struct Streams {
-    video: Tensor<3>,
-    audio: Option<Tensor<3>>,
-}
+pub struct Streams(Tracks<Tensor<3>>);
 
 impl Bag for VoiceShared {
     fn pack(self) -> Packed {
-        let Rope([cosine, sine]) = self.rope;
+        let Rope { cosine, sine } = self.rope;
         Packed::of([
             ("modulation", Entry::tensor(self.modulation)),
             ("text", Entry::tensor(self.text)),
@@ -94,7 +72,7 @@ impl Bag for VoiceShared {
             text: packed.tensor("text")?,
             text_mask: packed.optional("text_mask", Packed::constant)?,
             places: packed.constant("places")?,
-            rope: Rope([packed.constant("cosine")?, packed.constant("sine")?]),
+            rope: Rope { cosine: packed.constant("cosine")?, sine: packed.constant("sine")? },
             index: packed.optional("index", Packed::integers)?,
         };
         packed.finish().map(|()| shared)
@@ -103,30 +81,28 @@ impl Bag for VoiceShared {
 
 impl Bag for Shared {
     fn pack(self) -> Packed {
-        let packed = Packed::default().nest(VIDEO, Some(self.video.pack()));
-        packed.nest(AUDIO, self.audio.map(Bag::pack))
+        let Tracks { video, audio } = self.0.map(Bag::pack);
+        Packed::default().nest(VIDEO, video).nest(AUDIO, audio)
     }
 
     fn unpack(mut packed: Packed) -> Result<Shared> {
-        let video = VoiceShared::unpack(packed.nested(VIDEO)?)?;
+        let video = packed.optional(VIDEO, Packed::nested)?;
         let audio = packed.optional(AUDIO, Packed::nested)?;
         packed.finish()?;
-        Ok(Shared { video, audio: audio.map(VoiceShared::unpack).transpose()? })
+        Tracks { video, audio }.try_map(VoiceShared::unpack).map(Shared)
     }
 }
 
 impl Bag for Streams {
     fn pack(self) -> Packed {
-        Packed::of([
-            (VIDEO, Entry::tensor(self.video)),
-            (AUDIO, Entry::optional(self.audio.map(Entry::tensor))),
-        ])
+        let Tracks { video, audio } = self.0.map(Entry::tensor);
+        Packed::of([(VIDEO, Entry::optional(video)), (AUDIO, Entry::optional(audio))])
     }
 
     fn unpack(mut packed: Packed) -> Result<Streams> {
-        let video = packed.tensor(VIDEO)?;
-        let streams = Streams { video, audio: packed.optional(AUDIO, Packed::tensor)? };
-        packed.finish().map(|()| streams)
+        let video = packed.optional(VIDEO, Packed::tensor)?;
+        let audio = packed.optional(AUDIO, Packed::tensor)?;
+        packed.finish().map(|()| Streams(Tracks { video, audio }))
     }
 }
 
@@ -143,16 +119,14 @@ impl Duet {
 
     fn share(&self, weights: &Weights<'_>, name: &str, modality: &Modality) -> Result<VoiceShared> {
         let conditions = Conditions::new(&weights.at(name), &self.config)?;
-        let positions = match name {
-            AUDIO => modality.positions.clone() * self.config.audio_rate,
-            _ => modality.positions.clone(),
+        // A sound lies in seconds, its angles count latents.
+        let (scale, pairs) = match name {
+            AUDIO => (self.config.audio_rate, vec![self.config.head_width / 2]),
+            _ => (1.0, self.config.pairs().to_vec()),
         };
+        let positions = &modality.positions;
         let axes: Vec<usize> = (0..positions.dims()[1]).collect();
         let places = DuetConfig::SINUSOID * axes.len();
-        let pairs = match name {
-            AUDIO => vec![self.config.head_width / 2],
-            _ => self.config.pairs().to_vec(),
-        };
         let text_mask = modality.context.mask.as_ref().map(|mask| {
             let [batch, length] = mask.dims();
             kernels::additive_mask(mask.clone().greater_elem(0.5)).reshape([batch, 1, 1, length])
@@ -161,15 +135,27 @@ impl Duet {
             modulation: conditions.modulate(&modality.levels)?,
             text: conditions.read(modality.context.tokens.clone())?,
             text_mask,
-            places: nn::position_embedding(&positions, &axes, places),
-            rope: Rope(nn::rope_angles(&positions, &pairs)),
+            places: positions.embedding(&axes, places, scale),
+            rope: positions.rope(&pairs, scale),
             index: modality.levels.index.clone(),
         })
     }
 
-    /// The sound, if there is one and it takes part.
-    fn sound<'a>(&self, inputs: &'a Inputs) -> Option<&'a Modality> {
-        inputs.audio.as_ref().filter(|audio| audio.enabled && self.config.audio_channels.is_some())
+    /// The modalities that take part, checked.
+    fn heard<'a>(&self, inputs: &'a Inputs) -> Result<Tracks<&'a Modality>> {
+        let Tracks { video, audio } = inputs.as_ref();
+        let enabled = |own: &&Modality| own.enabled;
+        let audio = audio.filter(enabled).filter(|_| self.config.audio_channels.is_some());
+        let heard = Tracks { video: video.filter(enabled), audio };
+        if heard.as_ref().first().is_none() {
+            let want = "a picture, a video or, where audio_channels is set, a sound".to_owned();
+            return Err(Error::Shape { what: "the input", got: "empty".to_owned(), want });
+        }
+        heard.named().try_map(|(name, own)| {
+            let sizes = self.voices().find(|(voice, _)| *voice == name).map(|(_, sizes)| sizes);
+            check(own, sizes.expect("the voice exists"), self.config.text_width)?;
+            Ok(own)
+        })
     }
 
     fn door(&self, weights: &Weights<'_>, name: &'static str) -> Result<Door> {
@@ -230,56 +216,33 @@ impl Dit for Duet {
     }
 
     fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
-        check(&inputs.video, [self.config.video_channels, 3], self.config.text_width)?;
-        let audio = self.sound(inputs);
-        if let (Some(audio), Some(channels)) = (audio, self.config.audio_channels) {
-            check(audio, [channels, 1], self.config.text_width)?;
-        }
-        Ok(Shared {
-            video: self.share(weights, VIDEO, &inputs.video)?,
-            audio: audio.map(|audio| self.share(weights, AUDIO, audio)).transpose()?,
-        })
+        let heard = self.heard(inputs)?.named();
+        heard.try_map(|(name, own)| self.share(weights, name, own)).map(Shared)
     }
 
     fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, shared: &Shared) -> Result<Streams> {
-        let audio = self.sound(inputs).zip(shared.audio.as_ref());
-        let audio = audio.map(|(audio, shared)| self.door(weights, AUDIO)?.enter(audio, shared));
-        let video = self.door(weights, VIDEO)?.enter(&inputs.video, &shared.video)?;
-        Ok(Streams { video, audio: audio.transpose()? })
+        let heard = self.heard(inputs)?.zip(shared.0.as_ref()).named();
+        let enter = |(name, (own, shared))| self.door(weights, name)?.enter(own, shared);
+        heard.try_map(enter).map(Streams)
     }
 
-    fn block(
-        &self,
-        index: usize,
-        weights: &Weights<'_>,
-        Streams { video, audio }: Streams,
-        shared: &Shared,
-        attention: &mut dyn Attention,
-    ) -> Result<Streams> {
+    fn block(&self, index: usize, own: Streams, pass: Forward<'_, Shared>) -> Result<Streams> {
+        let (Streams(streams), Forward { weights, shared, attention }) = (own, pass);
         // A voice that is heard gets a node of its own for its own part: then no node collects more than
         // two gradients, and their sum does not depend on the order in which a graph comes to them.
-        let own = |voice: &Tensor<3>| match audio {
-            Some(_) => voice.clone() * 1.0,
-            None => voice.clone(),
-        };
-        let block = self.block_of(weights, VIDEO, index)?;
-        let next = block.apply(own(&video), audio.clone(), &shared.video, attention)?;
-        let audio = match audio.as_ref().zip(shared.audio.as_ref()) {
-            None => None,
-            Some((audio, shared)) => {
-                let block = self.block_of(weights, AUDIO, index)?;
-                Some(block.apply(own(audio), Some(video), shared, attention)?)
-            }
-        };
-        Ok(Streams { video: next, audio })
+        let duet = streams.video.is_some() && streams.audio.is_some();
+        let own = |voice: &Tensor<3>| if duet { voice.clone() * 1.0 } else { voice.clone() };
+        let voices = streams.as_ref().zip(shared.0.as_ref()).named();
+        let next = voices.try_map(|(name, (voice, shared))| {
+            let other = if name == VIDEO { &streams.audio } else { &streams.video };
+            let block = self.block_of(weights, name, index)?;
+            block.apply(own(voice), other.clone(), shared, attention)
+        });
+        next.map(Streams)
     }
 
     fn head(&self, weights: &Weights<'_>, streams: Streams, shared: &Shared) -> Result<Prediction> {
-        let video = self.door(weights, VIDEO)?.leave(streams.video, &shared.video)?;
-        let audio = streams.audio.zip(shared.audio.as_ref());
-        let audio = audio
-            .map(|(audio, shared)| self.door(weights, AUDIO)?.leave(audio, shared))
-            .transpose()?;
-        Ok(Prediction { video, audio })
+        let voices = streams.0.zip(shared.0.as_ref()).named();
+        voices.try_map(|(name, (voice, shared))| self.door(weights, name)?.leave(voice, shared))
     }
 }

@@ -1,9 +1,10 @@
 //! The parts of PixArt-alpha.
 
 use burn::tensor::Tensor;
-use kernels::{Activation, Modulation, gated_residual};
+use kernels::{Activation, Modulation};
 use nn::{
-    Attention, LayerNorm, Levels, Linear, Mask, Qkv, Reach, Result, Site, SizeCondition, Weights,
+    AdaLn, Attention, LayerNorm, Levels, Linear, Mask, Qkv, Reach, Result, Site, SizeCondition,
+    Weights, table_rows,
 };
 
 use super::PixartConfig;
@@ -167,16 +168,13 @@ impl Block {
         shared: &Shared,
         attention: &mut dyn Attention,
     ) -> Result<Tensor<3>> {
-        let modulated = rows(&self.table, &shared.modulation);
-        let [shift_own, scale_own, gate_own, shift_up, scale_up, gate_up] = modulated;
-        let index = || shared.index.clone();
+        let [own, feed] = AdaLn::pair(&self.table, &shared.modulation, shared.index.as_ref());
 
-        let modulation = Modulation { scale: scale_own, shift: shift_own, index: index() };
-        let normed = self.norm.apply(x.clone(), Some(&modulation));
+        let normed = own.before(&self.norm, x.clone());
         let site = Site { layer: self.index, name: "attn1" };
         let qkv = self.own.qkv(normed.clone(), normed)?;
         let mixed = self.own.join(attention.attend(site, qkv, Reach::Own, None)?)?;
-        let x = gated_residual(x, mixed, gate_own, index());
+        let x = own.after(x, mixed);
 
         let site = Site { layer: self.index, name: "attn2" };
         let qkv = self.text.qkv(x.clone(), shared.text.clone())?;
@@ -184,10 +182,9 @@ impl Block {
         let read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
         let x = x + self.text.join(read)?;
 
-        let modulation = Modulation { scale: scale_up, shift: shift_up, index: index() };
-        let normed = self.norm.apply(x.clone(), Some(&modulation));
+        let normed = feed.before(&self.norm, x.clone());
         let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh)?)?;
-        Ok(gated_residual(x, fed, gate_up, index()))
+        Ok(feed.after(x, fed))
     }
 }
 
@@ -215,7 +212,7 @@ impl Head {
     pub(super) fn apply(&self, x: Tensor<3>, shared: &Shared) -> Result<Tensor<3>> {
         let [batch, levels, width] = shared.embedded.dims();
         let both = shared.embedded.clone().repeat_dim(2, 2).reshape([batch, levels, 2 * width]);
-        let [shift, scale] = rows(&self.table, &both);
+        let [shift, scale] = table_rows(&self.table, &both);
         let modulation = Modulation { scale, shift, index: shared.index.clone() };
         let x = self.projection.apply(self.norm.apply(x, Some(&modulation)))?;
         // The checkpoint orders a patch by (row, column, channel), latents by (channel, row, column).
@@ -225,14 +222,4 @@ impl Head {
             .swap_dims(2, 3)
             .reshape([batch, tokens, outputs]))
     }
-}
-
-/// Row `i` of a block's table `[R, D]` added to part `i` of the shared `[B, K, R D]`.
-fn rows<const R: usize>(table: &Tensor<2>, shared: &Tensor<3>) -> [Tensor<3>; R] {
-    let [_, width] = table.dims();
-    let [batch, levels, _] = shared.dims();
-    let sum = table.clone().reshape([1, 1, R * width]) + shared.clone();
-    std::array::from_fn(|row| {
-        sum.clone().slice([0..batch, 0..levels, row * width..(row + 1) * width])
-    })
 }

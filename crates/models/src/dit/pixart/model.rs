@@ -1,7 +1,10 @@
 //! PixArt-alpha as a fold over blocks.
 
 use burn::tensor::{Device, Int, Tensor};
-use nn::{Attention, Bag, Dit, Entry, Error, Inputs, Packed, Prediction, Result, Weights};
+use nn::{
+    Bag, Dit, Entry, Error, Forward, Inputs, Modality, Packed, Positions, Prediction, Result,
+    Weights,
+};
 
 use super::PixartConfig;
 use super::blocks::{Block, CaptionProjection, Conditions, Head};
@@ -28,10 +31,6 @@ pub struct Shared {
     pub index: Option<Tensor<2, Int>>,
 }
 
-/// What flows from block to block: `[B, T, D]`.
-#[derive(Clone, Debug)]
-pub struct Stream(pub Tensor<3>);
-
 impl Bag for Shared {
     fn pack(self) -> Packed {
         Packed::of([
@@ -55,17 +54,6 @@ impl Bag for Shared {
     }
 }
 
-impl Bag for Stream {
-    fn pack(self) -> Packed {
-        Packed::of([("tokens", Entry::tensor(self.0))])
-    }
-
-    fn unpack(mut packed: Packed) -> Result<Stream> {
-        let stream = Stream(packed.tensor("tokens")?);
-        packed.finish().map(|()| stream)
-    }
-}
-
 impl Pixart {
     /// Modules whose matrices keep their stored type under `--dtype bf16`: what stands before and
     /// after the blocks. They hold under 3 % of the weights; rounding them costs more than rounding
@@ -75,14 +63,13 @@ impl Pixart {
     /// Where the tokens of a picture of `[rows, columns]` patches lie, `[batch, 2, T, 2]`.
     ///
     /// Any picture spans the extent the model was trained on.
-    pub fn positions(&self, grid: [usize; 2], batch: usize, device: &Device) -> Tensor<4> {
+    pub fn positions(&self, grid: [usize; 2], batch: usize, device: &Device) -> Positions {
         let base = (self.config.sample_size / self.config.patch) as f64;
         let scale = grid.map(|size| base / size as f64 / self.config.interpolation_scale);
         nn::grid_positions(grid, scale, batch, device)
     }
 
-    fn check(&self, inputs: &Inputs) -> Result<()> {
-        let video = &inputs.video;
+    fn check(&self, video: &Modality) -> Result<()> {
         let wrong = |what, got: String, want: String| Err(Error::Shape { what, got, want });
         let [_, _, width] = video.tokens.dims();
         let channels = self.config.in_channels * self.config.patch * self.config.patch;
@@ -105,7 +92,7 @@ impl Pixart {
 
 impl Dit for Pixart {
     type Shared = Shared;
-    type Stream = Stream;
+    type Stream = Tensor<3>;
 
     fn depth(&self) -> usize {
         self.config.depth
@@ -122,8 +109,8 @@ impl Dit for Pixart {
     }
 
     fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
-        self.check(inputs)?;
-        let video = &inputs.video;
+        let video = inputs.video_alone()?;
+        self.check(video)?;
         let conditions = Conditions::new(&weights.at("adaln_single"), &self.config)?;
         let (embedded, modulation) = conditions.apply(&video.levels, video.size.as_ref())?;
         let projection = CaptionProjection::new(&weights.at("caption_projection"), &self.config)?;
@@ -140,31 +127,24 @@ impl Dit for Pixart {
         })
     }
 
-    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
-        let tokens = self.patch_projection(weights)?.apply(inputs.video.tokens.clone())?;
+    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Tensor<3>> {
+        let video = inputs.video_alone()?;
+        let tokens = self.patch_projection(weights)?.apply(video.tokens.clone())?;
         // Columns come first, as in the reference.
         let width = self.config.width();
-        let mut positions = nn::position_embedding(&inputs.video.positions, &[1, 0], width);
+        let mut positions = video.positions.embedding(&[1, 0], width, 1.0);
         if tokens.device().is_autodiff() {
             positions = Tensor::from_inner(positions);
         }
-        Ok(Stream(tokens + positions))
+        Ok(tokens + positions)
     }
 
-    fn block(
-        &self,
-        index: usize,
-        weights: &Weights<'_>,
-        stream: Stream,
-        shared: &Shared,
-        attention: &mut dyn Attention,
-    ) -> Result<Stream> {
-        self.build(index, weights)?.apply(stream.0, shared, attention).map(Stream)
+    fn block(&self, index: usize, x: Tensor<3>, pass: Forward<'_, Shared>) -> Result<Tensor<3>> {
+        self.build(index, pass.weights)?.apply(x, pass.shared, pass.attention)
     }
 
-    fn head(&self, weights: &Weights<'_>, stream: Stream, shared: &Shared) -> Result<Prediction> {
-        let video = Head::new(weights, &self.config)?.apply(stream.0, shared)?;
-        Ok(Prediction { video, audio: None })
+    fn head(&self, weights: &Weights<'_>, x: Tensor<3>, shared: &Shared) -> Result<Prediction> {
+        Head::new(weights, &self.config)?.apply(x, shared).map(Prediction::video)
     }
 }
 

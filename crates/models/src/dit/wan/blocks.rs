@@ -1,11 +1,14 @@
 //! The blocks of Wan and its head.
 
 use burn::tensor::Tensor;
-use kernels::{Activation, Modulation, gated_residual};
-use nn::{Attention, LayerNorm, Linear, Mask, Qkv, Reach, Result, RmsNorm, Site, Weights};
+use kernels::{Activation, Modulation};
+use nn::{
+    AdaLn, Attention, LayerNorm, Linear, Mask, Qkv, Reach, Result, RmsNorm, Rope, Site, Weights,
+    table_rows,
+};
 
 use super::WanConfig;
-use super::model::{Rope, Shared};
+use super::model::Shared;
 
 /// A projection to keys with their norm, and one to values.
 struct Keys {
@@ -74,7 +77,7 @@ fn heads(x: Tensor<3>, head_width: usize) -> Tensor<4> {
 /// One transformer block.
 pub(super) struct Block {
     index: usize,
-    table: Tensor<3>,
+    table: Tensor<2>,
     norm: LayerNorm,
     own: Mixer,
     cross_norm: Option<LayerNorm>,
@@ -100,7 +103,7 @@ impl Block {
         };
         Ok(Block {
             index,
-            table: weights.table("scale_shift_table", [1, 6, width])?,
+            table: weights.table("scale_shift_table", [1, 6, width])?.reshape([6, width]),
             norm: LayerNorm::plain(config.epsilon),
             own: Mixer::new(&weights.at("attn1"), config)?,
             cross_norm,
@@ -118,14 +121,11 @@ impl Block {
         shared: &Shared,
         attention: &mut dyn Attention,
     ) -> Result<Tensor<3>> {
-        let modulated = rows(&self.table, &shared.modulation);
-        let [shift_own, scale_own, gate_own, shift_up, scale_up, gate_up] = modulated;
-        let index = || shared.index.clone();
+        let [own, feed] = AdaLn::pair(&self.table, &shared.modulation, shared.index.as_ref());
 
-        let modulation = Modulation { scale: scale_own, shift: shift_own, index: index() };
-        let normed = self.norm.apply(x.clone(), Some(&modulation));
+        let normed = own.before(&self.norm, x.clone());
         let mixed = self.mix(normed, &shared.rope, attention)?;
-        let x = gated_residual(x, mixed, gate_own, index());
+        let x = own.after(x, mixed);
 
         let normed = match &self.cross_norm {
             Some(norm) => norm.apply(x.clone(), None),
@@ -133,10 +133,9 @@ impl Block {
         };
         let x = x + self.read(normed, shared, attention)?;
 
-        let modulation = Modulation { scale: scale_up, shift: shift_up, index: index() };
-        let normed = self.norm.apply(x.clone(), Some(&modulation));
+        let normed = feed.before(&self.norm, x.clone());
         let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh)?)?;
-        Ok(gated_residual(x, fed, gate_up, index()))
+        Ok(feed.after(x, fed))
     }
 
     /// Self-attention of `[B, T, D]`.
@@ -174,7 +173,7 @@ impl Block {
 
 /// The last norm and the projection to patches.
 pub(super) struct Head {
-    table: Tensor<3>,
+    table: Tensor<2>,
     norm: LayerNorm,
     projection: Linear,
     pixels: usize,
@@ -184,7 +183,7 @@ impl Head {
     pub(super) fn new(weights: &Weights<'_>, config: &WanConfig) -> Result<Head> {
         let (width, pixels) = (config.width(), config.pixels());
         Ok(Head {
-            table: weights.table("scale_shift_table", [1, 2, width])?,
+            table: weights.table("scale_shift_table", [1, 2, width])?.reshape([2, width]),
             norm: LayerNorm::plain(config.epsilon),
             projection: weights.linear("proj_out", width, pixels * config.out_channels)?,
             pixels,
@@ -193,7 +192,7 @@ impl Head {
 
     /// `[B, T, D]` to `[B, T, C pt ph pw]`.
     pub(super) fn apply(&self, x: Tensor<3>, shared: &Shared) -> Result<Tensor<3>> {
-        let [shift, scale] = rows(&self.table, &shared.embedded.clone().repeat_dim(2, 2));
+        let [shift, scale] = table_rows(&self.table, &shared.embedded.clone().repeat_dim(2, 2));
         let modulation = Modulation { scale, shift, index: shared.index.clone() };
         let x = self.projection.apply(self.norm.apply(x, Some(&modulation)))?;
         // The checkpoint orders a patch by (frame, row, column, channel), latents have channels first.
@@ -202,11 +201,4 @@ impl Head {
             .swap_dims(2, 3)
             .reshape([batch, tokens, outputs]))
     }
-}
-
-/// Row `i` of a table `[1, R, D]` added to part `i` of `[B, K, R D]`.
-fn rows<const R: usize>(table: &Tensor<3>, shared: &Tensor<3>) -> [Tensor<3>; R] {
-    let [_, _, width] = table.dims();
-    let sum = table.clone().reshape([1, 1, R * width]) + shared.clone();
-    std::array::from_fn(|row| sum.clone().narrow(2, row * width, width))
 }

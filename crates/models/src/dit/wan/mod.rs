@@ -20,4 +20,4 @@ mod config;
 mod model;
 
 pub use config::{PictureConfig, WanConfig};
-pub use model::{Rope, Shared, Stream, Wan};
+pub use model::{Shared, Wan};

@@ -1,7 +1,10 @@
 //! Wan as a fold over blocks.
 
 use burn::tensor::{Device, Int, Tensor};
-use nn::{Attention, Bag, Dit, Entry, Error, Inputs, Packed, Prediction, Result, Weights};
+use nn::{
+    Bag, Dit, Entry, Error, Forward, Inputs, Modality, Packed, Positions, Prediction, Result, Rope,
+    Weights,
+};
 
 use super::WanConfig;
 use super::blocks::{Block, Head};
@@ -33,31 +36,6 @@ pub struct Shared {
     pub index: Option<Tensor<2, Int>>,
 }
 
-/// The angles by which the pairs of a head are turned; they have no gradient.
-#[derive(Clone, Debug)]
-pub struct Rope {
-    /// `[B | 1, T, H / 2]`.
-    pub cosine: Tensor<3>,
-    /// `[B | 1, T, H / 2]`.
-    pub sine: Tensor<3>,
-}
-
-impl Rope {
-    /// The heads `[B, T, N, H]` turned by where their tokens are.
-    pub(super) fn rotate(&self, x: Tensor<4>) -> Tensor<4> {
-        let graph = x.device().is_autodiff();
-        let [cosine, sine] = [&self.cosine, &self.sine].map(|table| match graph {
-            true => Tensor::from_inner(table.clone()),
-            false => table.clone(),
-        });
-        kernels::rope(x, cosine, sine)
-    }
-}
-
-/// What flows from block to block: `[B, T, D]`.
-#[derive(Clone, Debug)]
-pub struct Stream(pub Tensor<3>);
-
 impl Bag for Shared {
     fn pack(self) -> Packed {
         let Rope { cosine, sine } = self.rope;
@@ -87,17 +65,6 @@ impl Bag for Shared {
     }
 }
 
-impl Bag for Stream {
-    fn pack(self) -> Packed {
-        Packed::of([("tokens", Entry::tensor(self.0))])
-    }
-
-    fn unpack(mut packed: Packed) -> Result<Stream> {
-        let stream = Stream(packed.tensor("tokens")?);
-        packed.finish().map(|()| stream)
-    }
-}
-
 impl Wan {
     /// Modules whose matrices keep their stored type under `--dtype bf16`: what stands before and
     /// after the blocks. They hold under 2 % of the weights; rounding them costs more than rounding
@@ -107,7 +74,7 @@ impl Wan {
 
     /// Where the tokens of a video of `[frames, rows, columns]` patches lie, `[batch, 3, T, 2]`, in
     /// patches.
-    pub fn positions(&self, grid: [usize; 3], batch: usize, device: &Device) -> Tensor<4> {
+    pub fn positions(&self, grid: [usize; 3], batch: usize, device: &Device) -> Positions {
         nn::grid_positions(grid, [1.0; 3], batch, device)
     }
 
@@ -127,8 +94,7 @@ impl Wan {
         weights.patch_projection("patch_embedding", &shape)
     }
 
-    fn check(&self, inputs: &Inputs) -> Result<()> {
-        let video = &inputs.video;
+    fn check(&self, video: &Modality) -> Result<()> {
         let [batch, tokens, width] = video.tokens.dims();
         let channels = self.config.in_channels * self.config.pixels();
         if width != channels {
@@ -187,7 +153,7 @@ fn wrong<T>(what: &'static str, got: impl ToString, want: impl Into<String>) -> 
 
 impl Dit for Wan {
     type Shared = Shared;
-    type Stream = Stream;
+    type Stream = Tensor<3>;
 
     fn depth(&self) -> usize {
         self.config.depth
@@ -203,8 +169,8 @@ impl Dit for Wan {
     }
 
     fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
-        self.check(inputs)?;
-        let video = &inputs.video;
+        let video = inputs.video_alone()?;
+        self.check(video)?;
         let conditions = Conditions::new(weights, &self.config)?;
         let (embedded, modulation) = conditions.level.apply(&video.levels)?;
         let picture = conditions.picture.zip(video.context.image.clone());
@@ -212,35 +178,26 @@ impl Dit for Wan {
             let [batch, length] = mask.dims();
             kernels::additive_mask(mask.clone().greater_elem(0.5)).reshape([batch, 1, 1, length])
         });
-        let [cosine, sine] = nn::rope_angles(&video.positions, &self.config.pairs());
         Ok(Shared {
             modulation,
             embedded,
             text: conditions.text.apply(video.context.tokens.clone())?,
             picture: picture.map(|(embedder, tokens)| embedder.apply(tokens)).transpose()?,
             text_mask,
-            rope: Rope { cosine, sine },
+            rope: video.positions.rope(&self.config.pairs(), 1.0),
             index: video.levels.index.clone(),
         })
     }
 
-    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Stream> {
-        self.patch_projection(weights)?.apply(inputs.video.tokens.clone()).map(Stream)
+    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Tensor<3>> {
+        self.patch_projection(weights)?.apply(inputs.video_alone()?.tokens.clone())
     }
 
-    fn block(
-        &self,
-        index: usize,
-        weights: &Weights<'_>,
-        stream: Stream,
-        shared: &Shared,
-        attention: &mut dyn Attention,
-    ) -> Result<Stream> {
-        self.build(index, weights)?.apply(stream.0, shared, attention).map(Stream)
+    fn block(&self, index: usize, x: Tensor<3>, pass: Forward<'_, Shared>) -> Result<Tensor<3>> {
+        self.build(index, pass.weights)?.apply(x, pass.shared, pass.attention)
     }
 
-    fn head(&self, weights: &Weights<'_>, stream: Stream, shared: &Shared) -> Result<Prediction> {
-        let video = Head::new(weights, &self.config)?.apply(stream.0, shared)?;
-        Ok(Prediction { video, audio: None })
+    fn head(&self, weights: &Weights<'_>, x: Tensor<3>, shared: &Shared) -> Result<Prediction> {
+        Head::new(weights, &self.config)?.apply(x, shared).map(Prediction::video)
     }
 }

@@ -20,42 +20,13 @@ use self::decoder::decoder;
 use self::encoder::encoder;
 pub use self::tiling::Tiling;
 use self::tiling::{Grid, Scale};
-use super::{DecodedFrame, TakeFrame, Vae};
+use super::{DecodedFrame, Moments, TakeFrame, Vae};
 
 /// The autoencoder; its weights are given to each call.
 #[derive(Clone, Debug)]
 pub struct AutoencoderKl {
     /// What it is made of.
     pub config: KlConfig,
-}
-
-/// The normal distribution of a latent, `[B, latent, h, w]` each.
-#[derive(Clone, Debug)]
-pub struct Moments {
-    /// Its mean.
-    pub mean: Tensor<4>,
-    /// The logarithm of its variance, from -30 to 20.
-    pub log_variance: Tensor<4>,
-}
-
-impl Moments {
-    /// From `[B, 2 latent, h, w]`.
-    fn new(both: Tensor<4>) -> Moments {
-        let channels = both.dims()[1] / 2;
-        let mean = both.clone().narrow(1, 0, channels);
-        let log_variance = both.narrow(1, channels, channels).clamp(-30.0, 20.0);
-        Moments { mean, log_variance }
-    }
-
-    /// The standard deviation.
-    pub fn deviation(&self) -> Tensor<4> {
-        (self.log_variance.clone() * 0.5).exp()
-    }
-
-    /// The latent that standard normal `noise` of the same shape picks.
-    pub fn sample(&self, noise: Tensor<4>) -> Tensor<4> {
-        self.mean.clone() + self.deviation() * noise
-    }
 }
 
 impl AutoencoderKl {
@@ -128,7 +99,7 @@ impl AutoencoderKl {
         images: Tensor<4>,
         tiling: Option<&Tiling>,
         progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Moments> {
+    ) -> Result<Moments<4>> {
         let factor = self.factor();
         accepts("an image", images.dims(), self.config.in_channels, factor)?;
         let grid = grid(&images, Scale { input: factor, output: 1 }, tiling)?;

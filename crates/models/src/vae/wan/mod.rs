@@ -29,7 +29,7 @@ use self::patch::{patchify, unpatchify};
 use self::tiling::Grid;
 pub use self::tiling::Tiling;
 pub use super::DecodedFrame;
-use super::{TakeFrame, Vae};
+use super::{Moments, TakeFrame, Vae};
 
 /// Frames that are given to the encoder at a time.
 const ENCODED_TOGETHER: usize = 4;
@@ -39,35 +39,6 @@ const ENCODED_TOGETHER: usize = 4;
 pub struct AutoencoderKlWan {
     /// What it is made of.
     pub config: WanVaeConfig,
-}
-
-/// The normal distribution of a latent, `[B, latent, f, h, w]` each.
-#[derive(Clone, Debug)]
-pub struct Moments {
-    /// Its mean, which is also its mode.
-    pub mean: Tensor<5>,
-    /// The logarithm of its variance, from -30 to 20.
-    pub log_variance: Tensor<5>,
-}
-
-impl Moments {
-    /// From `[B, 2 latent, f, h, w]`.
-    fn new(both: Tensor<5>) -> Moments {
-        let channels = both.dims()[1] / 2;
-        let mean = both.clone().narrow(1, 0, channels);
-        let log_variance = both.narrow(1, channels, channels).clamp(-30.0, 20.0);
-        Moments { mean, log_variance }
-    }
-
-    /// The standard deviation.
-    pub fn deviation(&self) -> Tensor<5> {
-        (self.log_variance.clone() * 0.5).exp()
-    }
-
-    /// The latent that standard normal `noise` of the same shape picks.
-    pub fn sample(&self, noise: Tensor<5>) -> Tensor<5> {
-        self.mean.clone() + self.deviation() * noise
-    }
 }
 
 impl AutoencoderKlWan {
@@ -226,7 +197,7 @@ impl AutoencoderKlWan {
         clips: Tensor<5>,
         tiling: Option<&Tiling>,
         progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Moments> {
+    ) -> Result<Moments<5>> {
         let [batch, _, count, height, width] = self.accepts_clips(clips.dims())?;
         let grid = Grid::of_pixels([height, width], &self.config, tiling)?;
         let latent_frames = 1 + (count - 1) / self.config.temporal_factor();
