@@ -75,12 +75,12 @@ pub struct Absence {
     /// The rank.
     pub rank: usize,
     /// What it does instead.
-    pub state: State,
+    pub state: RankState,
 }
 
 /// What a rank was doing when it was missed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum RankState {
     /// It has made no call on this group yet.
     Silent,
     /// It has come back from this call and has not made another since.
@@ -102,16 +102,18 @@ impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rank = self.rank;
         match &self.state {
-            State::Silent => write!(f, "rank {rank} did not come: it has made no call yet"),
-            State::After(call) => write!(f, "rank {rank} did not come: its last call was {call}"),
-            State::Waiting(call) => write!(f, "rank {rank} did not come: it waits in {call}"),
-            State::Busy { what, limit } => {
+            RankState::Silent => write!(f, "rank {rank} did not come: it has made no call yet"),
+            RankState::After(call) => {
+                write!(f, "rank {rank} did not come: its last call was {call}")
+            }
+            RankState::Waiting(call) => write!(f, "rank {rank} did not come: it waits in {call}"),
+            RankState::Busy { what, limit } => {
                 write!(
                     f,
                     "rank {rank} did not come: it is busy with {what}, announced for {limit:.1?}"
                 )
             }
-            State::Ended => write!(f, "rank {rank} has ended and will not come"),
+            RankState::Ended => write!(f, "rank {rank} has ended and will not come"),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::call::Call;
-use crate::error::{Absence, Error, Result, State};
+use crate::error::{Absence, Error, RankState, Result};
 
 /// Longer than any work, and short enough to be added to the time of day.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
@@ -251,11 +251,11 @@ impl Everyone {
     fn absence(&self, rank: usize) -> Absence {
         let seat = &self.seats[rank];
         let state = match (&seat.last, seat.busy.last()) {
-            _ if seat.has_ended => State::Ended,
-            (_, Some(work)) => State::Busy { what: work.what.clone(), limit: work.limit },
-            (None, None) => State::Silent,
-            (Some(call), None) if seat.is_waiting => State::Waiting(Box::new(call.clone())),
-            (Some(call), None) => State::After(Box::new(call.clone())),
+            _ if seat.has_ended => RankState::Ended,
+            (_, Some(work)) => RankState::Busy { what: work.what.clone(), limit: work.limit },
+            (None, None) => RankState::Silent,
+            (Some(call), None) if seat.is_waiting => RankState::Waiting(Box::new(call.clone())),
+            (Some(call), None) => RankState::After(Box::new(call.clone())),
         };
         Absence { rank, state }
     }

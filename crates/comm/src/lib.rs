@@ -19,6 +19,6 @@ mod hall;
 mod ranks;
 
 pub use call::{Call, Extent, Operation};
-pub use error::{Absence, Error, Result, State};
+pub use error::{Absence, Error, RankState, Result};
 pub use group::{Busy, Group};
 pub use ranks::{Ranks, on_ranks};

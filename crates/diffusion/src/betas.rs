@@ -4,7 +4,7 @@
 //! `libm`, so they do not depend on the machine.
 
 use crate::{Error, Result};
-use nn::Options;
+use nn::ConfigReader;
 
 /// A named schedule of betas.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,7 +38,10 @@ pub(crate) struct Betas {
 
 impl Betas {
     /// Reads every option that shapes the betas.
-    pub(crate) fn read(options: &mut Options, schedules: &[(&str, BetaSchedule)]) -> Result<Betas> {
+    pub(crate) fn read(
+        options: &mut ConfigReader,
+        schedules: &[(&str, BetaSchedule)],
+    ) -> Result<Betas> {
         let count = options.count("num_train_timesteps", 1000, 1..=MOST_TIMESTEPS)?;
         let start = options.number("beta_start", 0.0001)?;
         let end = options.number("beta_end", 0.02)?;
@@ -65,7 +68,7 @@ impl Betas {
 
     /// The same for a solver that counts in log-SNR, which pure noise does not have.
     pub(crate) fn read_with_some_signal(
-        options: &mut Options,
+        options: &mut ConfigReader,
         schedules: &[(&str, BetaSchedule)],
     ) -> Result<Betas> {
         let mut betas = Betas::read(options, schedules)?;

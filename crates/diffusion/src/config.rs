@@ -11,13 +11,13 @@ use crate::unipc_config::UniPcConfig;
 use crate::update::Predicts;
 use crate::{Error, Process, Result, Solver};
 use crate::{ddim, ddpm, dpm_config, flow_euler, unipc_config};
-use nn::Options;
+use nn::ConfigReader;
 
 /// The classes that can be read.
 const CLASSES: [&str; 5] =
     [ddim::CLASS, ddpm::CLASS, dpm_config::CLASS, flow_euler::CLASS, unipc_config::CLASS];
 
-/// Options of the classes that diffusers converts into one another.
+/// ConfigReader of the classes that diffusers converts into one another.
 ///
 /// It carries them along when it converts a config and does not look at them again, so they may
 /// stand in the config of a class that does not have them.
@@ -73,7 +73,7 @@ enum Kind {
 impl SchedulerConfig {
     /// Reads the text of a `scheduler_config.json`.
     pub fn from_json(text: &str) -> Result<SchedulerConfig> {
-        let mut options = Options::parse("the scheduler config", text)?;
+        let mut options = ConfigReader::parse("the scheduler config", text)?;
         let Some(class) = options.class(&CLASSES)? else {
             let supported = CLASSES.join(", ");
             return Err(options.missing_of("_class_name", &supported).into());

@@ -7,7 +7,7 @@ use crate::grid::{Grid, Spacing};
 use crate::process::VpPrediction;
 use crate::solver::{Solver, Step};
 use crate::update::{Predicts, Scales, Update, VP_PREDICTIONS};
-use nn::Options;
+use nn::ConfigReader;
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "DDIMScheduler";
@@ -33,7 +33,7 @@ pub(crate) const SPACINGS: [(&str, Spacing); 3] = [
 ];
 
 impl DdimConfig {
-    pub(crate) fn read(options: &mut Options) -> Result<DdimConfig> {
+    pub(crate) fn read(options: &mut ConfigReader) -> Result<DdimConfig> {
         let betas = Betas::read(options, &BASIC_SCHEDULES)?;
         let to_one = options.flag("set_alpha_to_one", true)?;
         Ok(DdimConfig {
@@ -83,7 +83,7 @@ impl DdimConfig {
 }
 
 /// Reads how the predicted clean sample is kept in range.
-pub(crate) fn read_clip(options: &mut Options) -> Result<Option<f32>> {
+pub(crate) fn read_clip(options: &mut ConfigReader) -> Result<Option<f32>> {
     refuse_thresholding(options)?;
     let range = options.number("clip_sample_range", 1.0)?;
     if range < 0.0 {
@@ -94,7 +94,7 @@ pub(crate) fn read_clip(options: &mut Options) -> Result<Option<f32>> {
 
 /// Dynamic thresholding scales a token by a quantile of all the others, so regions could not be
 /// denoised apart.
-pub(crate) fn refuse_thresholding(options: &mut Options) -> Result<()> {
+pub(crate) fn refuse_thresholding(options: &mut ConfigReader) -> Result<()> {
     options.must_be_off("thresholding", "false (`clip_sample` where the class has it)")?;
     options.number("dynamic_thresholding_ratio", 0.995)?;
     options.number("sample_max_value", 1.0)?;

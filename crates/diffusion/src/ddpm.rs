@@ -7,7 +7,7 @@ use crate::grid::Grid;
 use crate::process::VpPrediction;
 use crate::solver::{Solver, Step};
 use crate::update::{Predicts, Scales, Update, VP_PREDICTIONS};
-use nn::Options;
+use nn::ConfigReader;
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "DDPMScheduler";
@@ -42,7 +42,7 @@ const VARIANCES: [(&str, Variance); 3] = [
 ];
 
 impl DdpmConfig {
-    pub(crate) fn read(options: &mut Options) -> Result<DdpmConfig> {
+    pub(crate) fn read(options: &mut ConfigReader) -> Result<DdpmConfig> {
         let mut schedules = BASIC_SCHEDULES.to_vec();
         schedules.extend([("sigmoid", BetaSchedule::Sigmoid), ("laplace", BetaSchedule::Laplace)]);
         let betas = Betas::read(options, &schedules)?;

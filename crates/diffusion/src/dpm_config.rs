@@ -9,7 +9,7 @@ use crate::process::VpPrediction;
 use crate::sigmas::{LogSigmas, exponential, karras, shifted};
 use crate::solver::{Solver, Step};
 use crate::update::{Predicts, Scales};
-use nn::Options;
+use nn::ConfigReader;
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "DPMSolverMultistepScheduler";
@@ -64,7 +64,7 @@ enum FinalLevel {
 }
 
 impl DpmConfig {
-    pub(crate) fn read(options: &mut Options) -> Result<DpmConfig> {
+    pub(crate) fn read(options: &mut ConfigReader) -> Result<DpmConfig> {
         let betas = Betas::read_with_some_signal(options, &BASIC_SCHEDULES)?;
         refuse_thresholding(options)?;
         read_ignored(options)?;
@@ -160,16 +160,16 @@ impl DpmConfig {
     }
 }
 
-/// Options that change nothing for us: the engine drops variance channels, and dynamic shifting
+/// ConfigReader that change nothing for us: the engine drops variance channels, and dynamic shifting
 /// only acts through a number that no pipeline passes.
-fn read_ignored(options: &mut Options) -> Result<()> {
+fn read_ignored(options: &mut ConfigReader) -> Result<()> {
     let variances = ["null", "learned", "learned_range", "fixed_small", "fixed_large"];
     options.choice("variance_type", &variances.map(|name| (name, ())))?;
     options.must_be_off("use_dynamic_shifting", "false (and `flow_shift`)")?;
     Ok(options.choice("time_shift_type", &[("exponential", ())])?)
 }
 
-fn read_prediction(options: &mut Options, ladder: Ladder) -> Result<Predicts> {
+fn read_prediction(options: &mut ConfigReader, ladder: Ladder) -> Result<Predicts> {
     match ladder {
         Ladder::Flow { .. } => {
             let names = ["flow_prediction"].map(|name| (name, Predicts::Flow));
@@ -186,7 +186,7 @@ fn read_prediction(options: &mut Options, ladder: Ladder) -> Result<Predicts> {
     }
 }
 
-fn read_method(options: &mut Options, ending: Ending) -> Result<Method> {
+fn read_method(options: &mut ConfigReader, ending: Ending) -> Result<Method> {
     let algorithms = [
         ("dpmsolver++", Algorithm::Clean),
         ("sde-dpmsolver++", Algorithm::NoisyClean),
@@ -218,7 +218,7 @@ fn read_method(options: &mut Options, ending: Ending) -> Result<Method> {
 }
 
 impl Ladder {
-    fn read(options: &mut Options, trained: usize) -> Result<Ladder> {
+    fn read(options: &mut ConfigReader, trained: usize) -> Result<Ladder> {
         options.must_be_off("use_beta_sigmas", "false (or `use_karras_sigmas`)")?;
         // diffusers reads these two from configs that began as another class.
         options.must_be_null("sigma_min")?;
@@ -251,7 +251,7 @@ impl Ladder {
 }
 
 impl Ending {
-    fn read(options: &mut Options) -> Result<Ending> {
+    fn read(options: &mut ConfigReader) -> Result<Ending> {
         let levels = [("zero", FinalLevel::Zero), ("sigma_min", FinalLevel::Lowest)];
         Ok(Ending {
             lower_order: options.flag("lower_order_final", true)?,

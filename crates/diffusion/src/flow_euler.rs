@@ -5,7 +5,7 @@ use crate::grid::{check_steps, linspace};
 use crate::sigmas::{check_custom, exponential, karras, shifted, to_terminal};
 use crate::solver::{Solver, Step};
 use crate::update::{Predicts, Scales, Update};
-use nn::Options;
+use nn::ConfigReader;
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "FlowMatchEulerDiscreteScheduler";
@@ -57,7 +57,7 @@ enum Sampling {
 }
 
 impl FlowEulerConfig {
-    pub(crate) fn read(options: &mut Options) -> Result<FlowEulerConfig> {
+    pub(crate) fn read(options: &mut ConfigReader) -> Result<FlowEulerConfig> {
         options.count("num_train_timesteps", TRAINED, TRAINED..=TRAINED)?;
         options.must_be_off("invert_sigmas", "false")?;
         options.must_be_off("use_beta_sigmas", "false (or `use_karras_sigmas`)")?;
@@ -140,7 +140,7 @@ fn step(sigma: f32) -> Step {
 }
 
 impl Shift {
-    fn read(options: &mut Options) -> Result<Shift> {
+    fn read(options: &mut ConfigReader) -> Result<Shift> {
         const LONGEST: usize = u32::MAX as usize;
         let shift = options.number("shift", 1.0)?;
         let dynamic = options.flag("use_dynamic_shifting", false)?;

@@ -1,7 +1,7 @@
 //! Evenly spaced numbers and timesteps, rounded where diffusers rounds them.
 
 use crate::{Error, Result};
-use nn::Options;
+use nn::ConfigReader;
 
 /// `count` numbers from `start` to `stop`, both included, with NumPy's arithmetic.
 pub(crate) fn linspace(start: f64, stop: f64, count: usize) -> Vec<f64> {
@@ -36,7 +36,7 @@ pub(crate) struct Grid {
 impl Grid {
     /// Reads `timestep_spacing` (the first of `spacings` is the default) and `steps_offset`.
     pub(crate) fn read(
-        options: &mut Options,
+        options: &mut ConfigReader,
         trained: usize,
         spacings: &[(&str, Spacing); 3],
     ) -> Result<Grid> {

@@ -2,7 +2,7 @@
 //! counter-based noise and the one denoise loop. No model, no rank, no file: schedules are read from JSON text.
 //!
 //! Latents are tokens for the whole loop, `[batch, tokens, channels]`. A solver is a table of
-//! numbers fixed before the first step; what it remembers between steps lives in a [`State`]
+//! numbers fixed before the first step; what it remembers between steps lives in a [`SolverState`]
 //! that belongs to a range of tokens, so that a patch or a shard is denoised alone and the
 //! result is the same, to the bit, as denoising the whole.
 //!
@@ -70,5 +70,5 @@ pub use scene::{
 };
 pub use sigmas::{shifted_level, unshifted_level};
 pub use solver::{Solver, Step};
-pub use state::State;
+pub use state::SolverState;
 pub use timestep_sampler::TimestepSampler;

@@ -8,7 +8,8 @@ use nn::{Context, Inputs, Prediction, Tracks};
 
 use crate::scene::{NoiseLevels, Scene, Track, TrackKind};
 use crate::{
-    Branch, Draw, Error, Guidance, Process, Result, SchedulerConfig, Solver, State, Step, denoise,
+    Branch, Draw, Error, Guidance, Process, Result, SchedulerConfig, Solver, SolverState, Step,
+    denoise,
 };
 
 /// How scenes are sampled: a solver's steps, and the guidance at each of them.
@@ -42,7 +43,7 @@ pub struct Sampled {
 }
 
 /// The tokens of a track with the solver's memory of them.
-type Moving = (Tensor<3>, State);
+type Moving = (Tensor<3>, SolverState);
 
 impl Sampler {
     /// So many steps of a scheduler over scenes of `tokens` tokens, without guidance.

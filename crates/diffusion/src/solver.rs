@@ -4,7 +4,7 @@
 use crate::dpm_solver::DpmSolver;
 use crate::unipc::UniPc;
 use crate::update::{Scales, Update};
-use crate::{Error, Result, State};
+use crate::{Error, Result, SolverState};
 use burn::tensor::{FloatDType, Tensor};
 
 /// One step of a schedule: where its sample is on the way from noise to data.
@@ -52,8 +52,8 @@ impl Solver {
     }
 
     /// The state of a region before its first step.
-    pub fn state(&self) -> State {
-        State::default()
+    pub fn state(&self) -> SolverState {
+        SolverState::default()
     }
 
     /// Whether `step` adds fresh noise, which its caller draws.
@@ -74,7 +74,7 @@ impl Solver {
     pub fn step(
         &self,
         step: usize,
-        state: &mut State,
+        state: &mut SolverState,
         sample: Tensor<3>,
         prediction: Tensor<3>,
         noise: Option<Tensor<3>>,
@@ -97,7 +97,7 @@ impl Solver {
     fn check(
         &self,
         step: usize,
-        state: &State,
+        state: &SolverState,
         [sample, prediction]: [&Tensor<3>; 2],
         noise: Option<Tensor<3>>,
     ) -> Result<Option<Tensor<3>>> {

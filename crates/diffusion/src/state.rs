@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Splitting a state along the tokens, stepping the parts and joining them again gives the same
 /// bits as stepping the whole.
 #[derive(Debug, Clone, Default)]
-pub struct State {
+pub struct SolverState {
     /// The step that must come next; any, for a fresh region.
     pub(crate) next: Option<usize>,
     /// Earlier predictions, newest first, each `[batch, tokens, channels]`.
@@ -18,16 +18,16 @@ pub struct State {
     pub(crate) before: Option<Tensor<3>>,
 }
 
-impl State {
+impl SolverState {
     /// The states of token ranges of this region, which may overlap or leave gaps.
-    pub fn split(&self, regions: &[Range<usize>]) -> Result<Vec<State>> {
+    pub fn split(&self, regions: &[Range<usize>]) -> Result<Vec<SolverState>> {
         regions.iter().map(|region| self.part(region)).collect()
     }
 
     /// One state for the regions in the given order, along the tokens.
-    pub fn join(regions: Vec<State>) -> Result<State> {
-        let Some(first) = regions.first() else { return Ok(State::default()) };
-        let form = |state: &State| (state.next, state.history.len(), state.before.is_some());
+    pub fn join(regions: Vec<SolverState>) -> Result<SolverState> {
+        let Some(first) = regions.first() else { return Ok(SolverState::default()) };
+        let form = |state: &SolverState| (state.next, state.history.len(), state.before.is_some());
         let (next, depth, has_before) = form(first);
         if let Some(other) = regions.iter().find(|other| form(other) != form(first)) {
             return Err(Error::Join { first: next, other: other.next });
@@ -38,7 +38,7 @@ impl State {
         let history = (0..depth).map(joined).collect();
         let before = regions.iter().filter_map(|region| region.before.clone()).collect();
         let before = has_before.then(|| Tensor::cat(before, 1));
-        Ok(State { next, history, before })
+        Ok(SolverState { next, history, before })
     }
 
     /// Everything that is remembered.
@@ -46,7 +46,7 @@ impl State {
         self.history.iter().chain(&self.before)
     }
 
-    fn part(&self, region: &Range<usize>) -> Result<State> {
+    fn part(&self, region: &Range<usize>) -> Result<SolverState> {
         let tokens = self.tensors().next().map(|tensor| tensor.dims()[1]);
         if let Some(tokens) = tokens
             && (region.start > region.end || region.end > tokens)
@@ -55,6 +55,6 @@ impl State {
         }
         let slice = |tensor: &Tensor<3>| tensor.clone().slice_dim(1, region.clone());
         let history = self.history.iter().map(slice).collect();
-        Ok(State { next: self.next, history, before: self.before.as_ref().map(slice) })
+        Ok(SolverState { next: self.next, history, before: self.before.as_ref().map(slice) })
     }
 }

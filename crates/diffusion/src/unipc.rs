@@ -4,7 +4,7 @@
 //! Predictor and corrector are one formula: an expansion in the log-SNR around the newest value
 //! that was known when the step began. The corrector has one value more, at the end of its step.
 
-use crate::State;
+use crate::SolverState;
 use crate::update::{Blend, Predicts, Scales, weighted};
 use burn::tensor::Tensor;
 
@@ -88,7 +88,7 @@ impl UniPc {
     pub(crate) fn step(
         &self,
         step: usize,
-        state: &mut State,
+        state: &mut SolverState,
         sample: Tensor<3>,
         prediction: Tensor<3>,
     ) -> Tensor<3> {

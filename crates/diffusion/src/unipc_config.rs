@@ -9,7 +9,7 @@ use crate::solver::{Solver, Step};
 use crate::unipc::{Expands, Method, UniPc, Weighting};
 use crate::update::{Predicts, Scales, VP_PREDICTIONS};
 use crate::{Error, Result};
-use nn::Options;
+use nn::ConfigReader;
 
 /// The class name in diffusers.
 pub(crate) const CLASS: &str = "UniPCMultistepScheduler";
@@ -72,7 +72,7 @@ enum FinalLevel {
 }
 
 impl UniPcConfig {
-    pub(crate) fn read(options: &mut Options) -> Result<UniPcConfig> {
+    pub(crate) fn read(options: &mut ConfigReader) -> Result<UniPcConfig> {
         let betas = Betas::read_with_some_signal(options, &BASIC_SCHEDULES)?;
         refuse_thresholding(options)?;
         options.must_be_off("use_dynamic_shifting", "false (and `flow_shift`)")?;
@@ -186,7 +186,7 @@ impl UniPcConfig {
     }
 }
 
-fn read_method(options: &mut Options) -> Result<Method> {
+fn read_method(options: &mut ConfigReader) -> Result<Method> {
     let weightings = [
         ("bh2", Weighting::Bh2),
         ("bh1", Weighting::Bh1),
@@ -203,7 +203,7 @@ fn read_method(options: &mut Options) -> Result<Method> {
     })
 }
 
-fn read_prediction(options: &mut Options, ladder: Ladder, method: Method) -> Result<Predicts> {
+fn read_prediction(options: &mut ConfigReader, ladder: Ladder, method: Method) -> Result<Predicts> {
     match ladder {
         Ladder::Flow { .. } | Ladder::KarrasFlow(_) if method.expands == Expands::Epsilon => {
             let only = "true with `use_flow_sigmas`";
@@ -218,7 +218,7 @@ fn read_prediction(options: &mut Options, ladder: Ladder, method: Method) -> Res
 }
 
 /// The steps after which the corrector is off. Those that no schedule has change nothing.
-fn read_uncorrected(options: &mut Options) -> Result<Vec<usize>> {
+fn read_uncorrected(options: &mut ConfigReader) -> Result<Vec<usize>> {
     let numbers = options.numbers("disable_corrector")?.unwrap_or_default();
     if let Some(number) = numbers.iter().find(|number| number.fract() != 0.0) {
         let only = "lists of whole numbers";
@@ -228,7 +228,7 @@ fn read_uncorrected(options: &mut Options) -> Result<Vec<usize>> {
 }
 
 impl Ladder {
-    fn read(options: &mut Options, trained: usize) -> Result<Ladder> {
+    fn read(options: &mut ConfigReader, trained: usize) -> Result<Ladder> {
         options.must_be_off("use_beta_sigmas", "false (or `use_karras_sigmas`)")?;
         let bounds = Bounds {
             lowest: options.optional_number("sigma_min", None)?,
@@ -266,7 +266,7 @@ impl Ladder {
 }
 
 impl Bounds {
-    fn check(&self, options: &Options) -> Result<()> {
+    fn check(&self, options: &ConfigReader) -> Result<()> {
         for (option, bound) in [("sigma_min", self.lowest), ("sigma_max", self.highest)] {
             if let Some(bound) = bound.filter(|bound| *bound <= 0.0) {
                 return Err(options
@@ -290,7 +290,7 @@ impl Bounds {
 }
 
 impl Ending {
-    fn read(options: &mut Options) -> Result<Ending> {
+    fn read(options: &mut ConfigReader) -> Result<Ending> {
         let levels = [("zero", FinalLevel::Zero), ("sigma_min", FinalLevel::Lowest)];
         Ok(Ending {
             lower_order: options.flag("lower_order_final", true)?,

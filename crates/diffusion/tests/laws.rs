@@ -4,7 +4,7 @@
 
 use burn::tensor::{Device, Tensor};
 use diffusion::{
-    Draw, Error, Place, Process, SchedulerConfig, Solver, State, Step, VpPrediction, denoise,
+    Draw, Error, Place, Process, SchedulerConfig, Solver, SolverState, Step, VpPrediction, denoise,
 };
 use std::ops::Range;
 use std::slice::from_ref;
@@ -53,8 +53,8 @@ fn run(
     solver: &Solver,
     steps: Range<usize>,
     regions: &[Range<usize>],
-    start: Vec<(Tensor<3>, State)>,
-) -> Vec<(Tensor<3>, State)> {
+    start: Vec<(Tensor<3>, SolverState)>,
+) -> Vec<(Tensor<3>, SolverState)> {
     denoise(steps, start, |Place { step, patch }, (sample, mut state)| {
         let part = |name: &str| tokens(&tensor(name, step), &regions[patch]);
         let noise = solver.wants_noise(step).then(|| part("noise"));
@@ -81,7 +81,7 @@ fn regions_step_alone_as_they_step_together() {
             let parts = regions.iter().map(|region| tokens(&before.0, region)).zip(states);
             let parts = run(&solver, split..join, &regions, parts.collect());
             let (samples, states): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-            let joined = (Tensor::cat(samples, 1), State::join(states).unwrap());
+            let joined = (Tensor::cat(samples, 1), SolverState::join(states).unwrap());
             let after = run(&solver, join..6, from_ref(&all), vec![joined]);
             assert_eq!(bits(&after[0].0), bits(&whole[0].0), "{text} from {split} to {join}");
         }
@@ -155,7 +155,7 @@ fn unipc_converges_by_its_order_and_one_more() {
         let solver = config(&text).solver(2 * steps + 1, 1).unwrap();
         let level = |step: usize| (solver.steps()[step].alpha, solver.steps()[step].sigma);
         let (mut sample, mut state) =
-            (Tensor::<3>::ones([1, 1, 1], &Device::flex()), State::default());
+            (Tensor::<3>::ones([1, 1, 1], &Device::flex()), SolverState::default());
         for step in 0..steps {
             let (alpha, sigma) = level(step);
             let epsilon = sample.clone() * (sigma / spread(alpha, sigma));

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use burn::tensor::{Device, Tensor};
-use diffusion::{Process, SchedulerConfig, Solver, State};
+use diffusion::{Process, SchedulerConfig, Solver, SolverState};
 
 /// The message of the error that reading `text` or cutting it into `steps` gives.
 fn message(text: &str, steps: usize) -> String {
@@ -200,12 +200,13 @@ fn steps_that_cannot_be_taken() {
     let tensor = |tokens| Tensor::<3>::ones([1, tokens, 2], &Device::flex());
     let sde = with(DPM, r#""algorithm_type": "sde-dpmsolver++""#);
     let solver = SchedulerConfig::from_json(&sde).unwrap().solver(4, 3).unwrap();
-    let step = |solver: &Solver, step, state: &mut State, tokens: [usize; 3]| {
+    let step = |solver: &Solver, step, state: &mut SolverState, tokens: [usize; 3]| {
         let [sample, prediction, noise] = tokens.map(tensor);
         let noise = (tokens[2] > 0).then_some(noise);
         solver.step(step, state, sample, prediction, noise).map_err(|error| error.to_string())
     };
-    let refused = |at, state: &mut State, tokens| step(&solver, at, state, tokens).unwrap_err();
+    let refused =
+        |at, state: &mut SolverState, tokens| step(&solver, at, state, tokens).unwrap_err();
 
     let mut state = solver.state();
     assert!(refused(4, &mut state, [3, 3, 3]).contains("no step 4"));
@@ -218,6 +219,6 @@ fn steps_that_cannot_be_taken() {
 
     assert!(state.split(&[0..1, 1..4]).unwrap_err().to_string().contains("1..4"));
     let states = vec![state.clone(), solver.state()];
-    assert!(State::join(states).unwrap_err().to_string().contains("differ"));
+    assert!(SolverState::join(states).unwrap_err().to_string().contains("differ"));
     step(&solver, 1, &mut state, [3, 3, 3]).unwrap();
 }

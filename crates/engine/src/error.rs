@@ -95,6 +95,7 @@ pub enum Error {
 #[expect(missing_docs, reason = "each is the field of that name")]
 pub enum Field {
     Prompt,
+    Negative,
     Count,
     FirstSample,
     Steps,
@@ -116,6 +117,7 @@ pub enum Field {
     Transformer,
     WithoutAudio,
     OnlyAudio,
+    Noise,
     Image,
     LastImage,
     Keyframe,
@@ -131,6 +133,7 @@ impl Field {
     pub fn name(self) -> &'static str {
         match self {
             Field::Prompt => "prompt",
+            Field::Negative => "negative",
             Field::Count => "count",
             Field::FirstSample => "first_sample",
             Field::Steps => "steps",
@@ -152,6 +155,7 @@ impl Field {
             Field::Transformer => "transformer",
             Field::WithoutAudio => "without_audio",
             Field::OnlyAudio => "only_audio",
+            Field::Noise => "noise",
             Field::Image => "image",
             Field::LastImage => "last_image",
             Field::Keyframe => "keyframe",
@@ -201,6 +205,16 @@ impl Error {
     /// A field that cannot be as it is.
     pub fn request(field: Field, reason: impl Into<String>) -> Error {
         Error::Request { field, reason: reason.into() }
+    }
+
+    /// The same where a file that a field names is at fault.
+    pub(crate) fn of_field(self, field: Field) -> Error {
+        match self {
+            Error::File { .. } | Error::Tensor { .. } | Error::Media { .. } | Error::Folder(_) => {
+                Error::request(field, self.to_string())
+            }
+            other => other,
+        }
     }
 
     pub(crate) fn read(path: &Path, source: std::io::Error) -> Error {

@@ -1,7 +1,7 @@
 //! What is given beside a prompt, read and checked against the model.
 
 use diffusion::{Geometry, ReferenceScale};
-use families::{Condition, Description, Entry};
+use families::{Condition, Description, EntersAs};
 
 use crate::error::{Error, Field, Result};
 use crate::media::{self, Pictures};
@@ -41,7 +41,8 @@ impl GivenMedia {
     pub(crate) fn read(
         given: &Given,
         model: &Description,
-        (size, sound): ([usize; 3], Option<usize>),
+        size: [usize; 3],
+        sound: Option<usize>,
         only_audio: bool,
     ) -> Result<GivenMedia> {
         takes(given, model)?;
@@ -67,15 +68,24 @@ impl GivenMedia {
                 .map_or(Ok(None), |own| still(own, Field::LastImage))?,
             keyframes: keyframes.collect::<Result<_>>()?,
             video_prefix: match &given.video_prefix {
-                Some(media) => Some(prefix(Pictures::read(media)?, frames, geometry)?),
+                Some(media) => {
+                    let clip = Pictures::read(media, Field::VideoPrefix)?;
+                    Some(prefix(clip, frames, geometry)?)
+                }
                 None => None,
             },
             video: match &given.video {
-                Some(media) => Some(whole(Pictures::read(media)?, frames, Field::Video)?),
+                Some(media) => {
+                    let clip = Pictures::read(media, Field::Video)?;
+                    Some(whole(clip, frames, Field::Video)?)
+                }
                 None => None,
             },
             mask: match &given.mask {
-                Some(media) => Some(mask(&Pictures::read(media)?, [frames, height, width])?),
+                Some(media) => {
+                    let clip = Pictures::read(media, Field::Mask)?;
+                    Some(mask(&clip, [frames, height, width])?)
+                }
                 None => None,
             },
             references: references(given, model, size)?,
@@ -95,7 +105,7 @@ impl GivenMedia {
     /// Refuses pictures that would stand for the same latent frame, and a clip that is given whole by
     /// its pictures.
     fn apart(&self, model: &Description, frames: usize) -> Result<()> {
-        if model.conditions.entry(Condition::Image) == Some(Entry::Channels) {
+        if model.conditions.enters(Condition::Image) == Some(EntersAs::Channels) {
             return Ok(());
         }
         let all = model.geometry.latent_frames(frames)?;
@@ -155,7 +165,7 @@ fn takes(given: &Given, model: &Description) -> Result<()> {
         (Condition::Audio, given.audio.is_some()),
     ];
     for (condition, is_given) in here {
-        if is_given && model.conditions.entry(condition).is_none() {
+        if is_given && model.conditions.enters(condition).is_none() {
             let taken: Vec<String> = model.conditions.taken().map(|it| it.to_string()).collect();
             let taken = match taken.is_empty() {
                 true => "prompts alone".to_owned(),
@@ -174,7 +184,7 @@ fn takes(given: &Given, model: &Description) -> Result<()> {
 
 /// Refuses conditions that contradict each other.
 fn together(given: &Given, model: &Description, sounds: bool) -> Result<()> {
-    let channels = model.conditions.entry(Condition::Image) == Some(Entry::Channels);
+    let channels = model.conditions.enters(Condition::Image) == Some(EntersAs::Channels);
     if channels && given.last_image.is_some() && given.image.is_none() {
         return Err(Error::request(Field::LastImage, "it needs a first picture as well"));
     }
@@ -270,7 +280,7 @@ fn references(given: &Given, model: &Description, size: [usize; 3]) -> Result<Ve
         if scale == 0 || !height.is_multiple_of(scale) || !width.is_multiple_of(scale) {
             return Err(refuse(format!("{height} x {width} cannot be {scale} times smaller")));
         }
-        let pictures = Pictures::read(media)?.cut(frames);
+        let pictures = Pictures::read(media, Field::Reference)?.cut(frames);
         let own = [pictures.len(), height / scale, width / scale];
         let latents = model.geometry.latents(own).map_err(|err| refuse(err.to_string()))?;
         let scale =

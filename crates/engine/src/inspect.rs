@@ -5,6 +5,8 @@ use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use diffusion::Grouping;
+use families::{Defaults, Description};
 use folder::{ModelFolder, read_text, weight_files};
 use safetensors::SafeTensors;
 
@@ -12,9 +14,11 @@ use crate::error::{Error, Result};
 
 /// What was found, component by component.
 #[derive(Debug)]
-pub struct Report {
+pub struct Inspection {
     /// What the whole is.
     pub title: String,
+    /// What it can do here, or why nothing.
+    pub about: Vec<String>,
     /// Its components.
     pub components: Vec<ComponentReport>,
 }
@@ -47,7 +51,7 @@ pub struct Totals {
 ///
 /// # Errors
 /// It does not exist, or is none of the things we know.
-pub fn inspect(path: &Path) -> Result<Report> {
+pub fn inspect(path: &Path) -> Result<Inspection> {
     if path.is_dir() {
         return match path.join("model_index.json").is_file() {
             true => pipeline(path),
@@ -58,13 +62,14 @@ pub fn inspect(path: &Path) -> Result<Report> {
         Some("safetensors") => {
             let weights = totals(&[path.to_owned()])?;
             let only = ComponentReport { name: name_of(path), class: None, weights: Some(weights) };
-            Ok(Report { title: "safetensors file".to_owned(), components: vec![only] })
+            let (title, about) = ("safetensors file".to_owned(), Vec::new());
+            Ok(Inspection { title, about, components: vec![only] })
         }
         Some("json") => {
             let class = class_of(path)?;
             let title = class.clone().unwrap_or_else(|| "config without a class".to_owned());
             let components = vec![ComponentReport { name: name_of(path), class, weights: None }];
-            Ok(Report { title, components })
+            Ok(Inspection { title, about: Vec::new(), components })
         }
         _ if !path.exists() => {
             Err(Error::Unknown(format!("there is no file or folder {}", path.display())))
@@ -73,7 +78,7 @@ pub fn inspect(path: &Path) -> Result<Report> {
     }
 }
 
-fn pipeline(path: &Path) -> Result<Report> {
+fn pipeline(path: &Path) -> Result<Inspection> {
     let folder = ModelFolder::open(path)?;
     let mut components = Vec::new();
     for (name, class) in folder.components() {
@@ -84,10 +89,14 @@ fn pipeline(path: &Path) -> Result<Report> {
             weights,
         });
     }
-    Ok(Report { title: format!("diffusers pipeline {}", folder.class()), components })
+    let about = match families::describe(&folder) {
+        Ok(model) => about(&model),
+        Err(err) => vec![format!("cannot be used here: {err}")],
+    };
+    Ok(Inspection { title: format!("diffusers pipeline {}", folder.class()), about, components })
 }
 
-fn component(path: &Path) -> Result<Report> {
+fn component(path: &Path) -> Result<Inspection> {
     let names = ["config.json", "scheduler_config.json", "tokenizer_config.json"];
     let config = names.map(|name| path.join(name)).into_iter().find(|config| config.is_file());
     let class = config.map(|config| class_of(&config)).transpose()?.flatten();
@@ -96,7 +105,38 @@ fn component(path: &Path) -> Result<Report> {
         return Err(unknown(path));
     }
     let title = class.clone().unwrap_or_else(|| "folder of weights".to_owned());
-    Ok(Report { title, components: vec![ComponentReport { name: name_of(path), class, weights }] })
+    let components = vec![ComponentReport { name: name_of(path), class, weights }];
+    Ok(Inspection { title, about: Vec::new(), components })
+}
+
+/// What a model is for, line by line.
+fn about(model: &Description) -> Vec<String> {
+    let Defaults { steps, guidance, size: [frames, height, width], frame_rate } = model.defaults;
+    let made = match model.geometry.grouping {
+        Grouping::Picture => format!("pictures of {height} x {width}"),
+        Grouping::Causal | Grouping::Even => {
+            format!("clips of {frames} frames of {height} x {width}, {frame_rate} a second")
+        }
+    };
+    let sound =
+        model.sound.map_or(String::new(), |own| format!(", sound of {} Hz", own.sample_rate));
+    let taken: Vec<String> = model.conditions.taken().map(|own| own.to_string()).collect();
+    let sampled = match &model.timesteps {
+        Some(timesteps) => format!("at the timesteps {timesteps:?}, without guidance"),
+        None => format!("in {steps} steps by {}, guidance {guidance}", model.scheduler.class()),
+    };
+    let mut lines = vec![
+        format!("family: {}", model.family.title),
+        format!("makes: {made}{sound}, {sampled} unless told otherwise"),
+    ];
+    if model.transformers.len() > 1 {
+        let boundary = model.boundary.unwrap_or_default();
+        lines.push(format!("experts: {}, from timestep {boundary} on", model.transformers.len()));
+    }
+    if !taken.is_empty() {
+        lines.push(format!("takes beside a prompt: {}", taken.join(", ")));
+    }
+    lines
 }
 
 /// The weights of a component, which a scheduler or a tokenizer does not have.
@@ -150,9 +190,10 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
+        self.about.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
         for ComponentReport { name, class, weights } in &self.components {
             write!(f, "  {name:<16} {:<32}", class.as_deref().unwrap_or("-"))?;
             match weights {

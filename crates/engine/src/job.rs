@@ -46,7 +46,9 @@ impl Pipeline {
         let rules = self.rules(request)?;
         let captions = match &request.prompt_embeds {
             Some(path) => {
-                Some(captions::given(path, self.text_width(), sampler.is_guided(), self.device())?)
+                let given =
+                    captions::given(path, self.text_width(), sampler.is_guided(), self.device());
+                Some(given.map_err(|err| err.of_field(Field::PromptEmbeds))?)
             }
             None => None,
         };
@@ -59,8 +61,9 @@ impl Pipeline {
             model.vae.check_tiling().map_err(|err| of(Field::Decoding, &err))?;
         }
         let sound = sound_steps(model, request, size[0], frame_rate)?;
-        let noise = self.given_noise(request, samples, (latents, sound))?;
-        let read = |given| GivenMedia::read(given, model, (size, sound), request.only_audio);
+        let noise = self.given_noise(request, samples, latents, sound);
+        let noise = noise.map_err(|err| err.of_field(Field::Noise))?;
+        let read = |given| GivenMedia::read(given, model, size, sound, request.only_audio);
         let given = request.given.iter().map(read).collect::<Result<_>>()?;
         Ok(Job {
             size,
@@ -113,7 +116,8 @@ impl Pipeline {
         &self,
         request: &Request,
         samples: usize,
-        (latents, sound): ([usize; 3], Option<usize>),
+        latents: [usize; 3],
+        sound: Option<usize>,
     ) -> Result<Tracks<Tensor<3>>> {
         let Some(path) = &request.noise else { return Ok(Tracks::default()) };
         let (model, device) = (self.description(), self.device());
@@ -161,6 +165,7 @@ fn sizes(model: &Description, request: &Request) -> Result<([usize; 3], [usize; 
     let asked = [request.frames, request.height, request.width];
     let [frames, height, width] =
         [0, 1, 2].map(|axis| asked[axis].unwrap_or(model.defaults.size[axis]));
+    sizes::check_frames(frames)?;
     sizes::check_length(Field::Height, height)?;
     sizes::check_length(Field::Width, width)?;
     let [high, wide] = match request.sizing {

@@ -26,8 +26,8 @@ mod vision;
 
 pub use encoder::{ClipSizes, EncoderSetup, FolderEncoder};
 pub use error::{Error, Field, Result};
-pub use inspect::{Report, inspect};
-pub use pipeline::{Answer, Frames, Latents, Pipeline, Residency, Setup};
+pub use inspect::{Inspection, inspect};
+pub use pipeline::{Frames, Latents, Pipeline, PipelineOutput, Residency, Setup};
 pub use progress::{Progress, Silent};
 pub use request::{Audio, Decoding, Given, Media, Request, Sizing, Solving};
 pub use source_image::{ClipPreprocessor, Filter, SourceImage};

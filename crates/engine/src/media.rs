@@ -21,8 +21,11 @@ impl Pictures {
     /// It cannot be read, or there are several frames.
     pub(crate) fn still(media: &Media, field: Field) -> Result<Pictures> {
         let pictures = match media {
-            Media::File(path) if !path.is_dir() => Pictures(vec![SourceImage::read(path)?]),
-            _ => Pictures::read(media)?,
+            Media::File(path) if !path.is_dir() => {
+                let picture = SourceImage::read(path).map_err(|err| err.of_field(field))?;
+                Pictures(vec![picture])
+            }
+            _ => Pictures::read(media, field)?,
         };
         match pictures.0.len() {
             1 => Ok(pictures),
@@ -34,7 +37,11 @@ impl Pictures {
     ///
     /// # Errors
     /// They cannot be read.
-    pub(crate) fn read(media: &Media) -> Result<Pictures> {
+    pub(crate) fn read(media: &Media, field: Field) -> Result<Pictures> {
+        Pictures::read_frames(media).map_err(|err| err.of_field(field))
+    }
+
+    fn read_frames(media: &Media) -> Result<Pictures> {
         let frames: Vec<SourceImage> = match media {
             Media::Frames(frames) => frames.iter().map(SourceImage::from_frame).collect(),
             Media::File(path) if media::is_picture(path) => vec![SourceImage::read(path)?],
@@ -99,7 +106,7 @@ pub(crate) fn samples(audio: &Audio, rate: u32) -> Result<Vec<f32>> {
         Audio::File(path) => path,
     };
     let Waveform { sample_rate, samples } =
-        Waveform::read(path).map_err(|err| unreadable(path, &err))?;
+        Waveform::read(path).map_err(|err| unreadable(path, &err).of_field(Field::Audio))?;
     match sample_rate == rate {
         true => Ok(samples),
         false => Err(Error::request(

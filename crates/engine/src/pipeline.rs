@@ -13,6 +13,7 @@ use nn::{OneDevice, Precision, Schedule, Store};
 use crate::error::{Error, Field, Result};
 use crate::progress::Progress;
 use crate::request::Request;
+use crate::stages::Prepared;
 use crate::tensors;
 use crate::text::PromptEncoder;
 use crate::vision::Vision;
@@ -96,7 +97,7 @@ pub trait Frames {
 }
 
 /// What a request gave besides its frames and sounds.
-pub struct Answer {
+pub struct PipelineOutput {
     /// The final latents, before the VAE, in the model's own scaling, unless only sound was made.
     pub latents: Option<Latents>,
     /// The final latents of the sound, `[samples, C, T, bins]`, if there is one.
@@ -114,7 +115,7 @@ pub enum Latents {
     Clip(Tensor<5>),
 }
 
-impl Answer {
+impl PipelineOutput {
     /// The bytes of a safetensors file that holds the final latents under `latents` and, of a sound, under
     /// `audio_latents`.
     ///
@@ -194,7 +195,7 @@ impl Pipeline {
         request: &Request,
         progress: &mut dyn Progress,
         frames: &mut dyn Frames,
-    ) -> Result<Answer> {
+    ) -> Result<PipelineOutput> {
         let job = self.job(request)?;
         frames.begin(job.samples, if job.only_audio { 0 } else { job.size[0] })?;
         let captions = match job.captions.clone() {
@@ -207,11 +208,12 @@ impl Pipeline {
             own.vae.close();
             own.vision.iter_mut().for_each(Vision::close);
         });
-        let sampled = self.sample(request, &job, (&captions, &conditionings), progress)?;
+        let prepared = Prepared { captions, conditionings };
+        let sampled = self.sample(request, &job, &prepared, progress)?;
         self.release(|own| own.transformers.iter_mut().for_each(Component::close));
-        self.decode(request, &job, &sampled, (progress, frames))?;
+        self.decode(request, &job, &sampled, progress, frames)?;
         self.release(|own| own.vae.close());
-        Ok(sampled.answer(&self.description))
+        Ok(sampled.output(&self.description))
     }
 
     /// Puts other parameters in the place of the transformer's, or of its first expert's: a model in
@@ -269,30 +271,36 @@ fn transformers(
         return Err(Error::request(Field::Transformer, reason));
     }
     let storage = Storage { precision: setup.precision, kept: description.family.kept };
-    let open =
-        |(expert, sources): (&families::Transformer, &Vec<LoraSource>)| -> Result<Component> {
-            let ignored: Vec<&str> = expert.ignored.iter().map(String::as_str).collect();
-            let files = match &setup.transformer {
-                Some(file) => vec![file.clone()],
-                None => folder.weights(expert.component)?,
-            };
-            let component = Component::new(files, storage, &ignored, |weights| {
-                expert.network.declare(weights)
-            })?;
-            let names = description.family.lora_names();
-            Ok(component.adapted(Loras { sources: sources.clone(), names })?)
+    let open = |(expert, (sources, field)): (&families::Transformer, (&Vec<LoraSource>, Field))| {
+        let ignored: Vec<&str> = expert.ignored.iter().map(String::as_str).collect();
+        let files = match &setup.transformer {
+            Some(file) => vec![file.clone()],
+            None => folder.weights(expert.component)?,
         };
-    experts.iter().zip([&setup.loras, &setup.second_loras]).map(open).collect()
+        let component =
+            Component::new(files, storage, &ignored, |weights| expert.network.declare(weights));
+        let component = match &setup.transformer {
+            Some(_) => component.map_err(|err| Error::from(err).of_field(Field::Transformer))?,
+            None => component?,
+        };
+        let names = description.family.lora_names();
+        let adapted = component.adapted(Loras { sources: sources.clone(), names });
+        adapted.map_err(|err| Error::from(err).of_field(field))
+    };
+    let loras = [(&setup.loras, Field::Lora), (&setup.second_loras, Field::SecondLora)];
+    experts.iter().zip(loras).map(open).collect()
 }
 
 /// The description with what LoRAs and a single file say of themselves.
 fn with_records(mut description: Description, setup: &Setup) -> Result<Description> {
-    let loras =
-        setup.loras.iter().chain(&setup.second_loras).map(|lora| folder::lora::file(&lora.path));
-    let files = setup.transformer.iter().map(|file| Ok(file.clone()));
-    for file in files.chain(loras) {
-        let record = Record::of_metadata(&folder::metadata(&file?)?)?;
-        description = description.with_record(record);
+    let first = setup.loras.iter().map(|lora| (Field::Lora, lora));
+    let second = setup.second_loras.iter().map(|lora| (Field::SecondLora, lora));
+    let loras = first.chain(second).map(|(field, lora)| (field, folder::lora::file(&lora.path)));
+    let files = setup.transformer.iter().map(|file| (Field::Transformer, Ok(file.clone())));
+    for (field, file) in files.chain(loras) {
+        let metadata = file.and_then(|file| folder::metadata(&file));
+        let metadata = metadata.map_err(|err| Error::from(err).of_field(field))?;
+        description = description.with_record(Record::of_metadata(&metadata)?);
     }
     Ok(description)
 }

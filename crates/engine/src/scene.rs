@@ -3,7 +3,7 @@
 
 use burn::tensor::{Device, Tensor};
 use diffusion::{Reference, Scene, Track, TrackKind};
-use families::{Condition, Description, Entry};
+use families::{Condition, Description, EntersAs};
 use nn::{Context, patchify};
 
 use crate::error::Result;
@@ -64,8 +64,8 @@ impl Conditioning {
             image: None,
             sound: None,
         };
-        match model.conditions.entry(Condition::Image) {
-            Some(Entry::Channels) => {
+        match model.conditions.enters(Condition::Image) {
+            Some(EntersAs::Channels) => {
                 own.beside = Some(beside(given, model, job, device, encode)?);
                 own.fixed = vec![false; tokens(model, job)];
             }
@@ -105,7 +105,7 @@ impl Conditioning {
         let later = given.keyframes.iter().map(|(at, picture)| (*at, picture));
         let end = given.last_image.iter().map(|picture| (last, picture));
         for (at, picture) in first.chain(later).chain(end) {
-            let latents = still(picture, at, (model, job), device, encode)?;
+            let latents = still(picture, at, model, job, device, encode)?;
             put(&mut self.clean, at, latents);
         }
         let free = given.mask.as_ref().map(|white| geometry.touched_tokens(white, job.size));
@@ -151,7 +151,8 @@ fn tokens(model: &Description, job: &Job) -> usize {
 fn still(
     picture: &Pictures,
     at: usize,
-    (model, job): (&Description, &Job),
+    model: &Description,
+    job: &Job,
     device: &Device,
     encode: Encode<'_>,
 ) -> Result<Tensor<5>> {

@@ -15,6 +15,20 @@ pub(crate) fn check_length(field: Field, got: usize) -> Result<()> {
     }
 }
 
+/// The longest clip in frames: over half an hour.
+const MOST_FRAMES: usize = 65_536;
+
+/// Checks that a clip is not too long.
+pub(crate) fn check_frames(got: usize) -> Result<()> {
+    match got <= MOST_FRAMES {
+        true => Ok(()),
+        false => {
+            let reason = format!("it is {got}; choose at most {MOST_FRAMES}");
+            Err(Error::request(Field::Frames, reason))
+        }
+    }
+}
+
 /// The height and width of the training nearest in proportion to those asked for.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use nn::{Context, Inputs, Prediction, Tracks, Weights};
 use crate::captions::Captions;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::pipeline::{Answer, Frames, Latents, Pipeline, Residency};
+use crate::pipeline::{Frames, Latents, Pipeline, PipelineOutput, Residency};
 use crate::progress::{self, Progress};
 use crate::request::{Decoding, Request};
 use crate::scene::{Conditioning, scene};
@@ -28,6 +28,33 @@ pub fn samples_together(tokens: usize) -> usize {
     (TOKENS_TOGETHER / tokens.max(1)).max(1)
 }
 
+/// What a sampler starts from, one for each prompt.
+pub(crate) struct Prepared {
+    pub(crate) captions: Captions,
+    pub(crate) conditionings: Vec<Conditioning>,
+}
+
+/// Who looks on while samples are denoised together.
+struct Watched<'a> {
+    progress: &'a mut dyn Progress,
+    /// Steps that earlier samples took.
+    done: usize,
+    /// How many samples there are now.
+    samples: usize,
+}
+
+impl Watched<'_> {
+    /// Tells that so many steps are taken.
+    ///
+    /// # Errors
+    /// The user interrupted.
+    fn reach(&mut self, steps: usize) -> Result<()> {
+        progress::check(self.progress)?;
+        self.progress.reach(self.done + steps * self.samples);
+        Ok(())
+    }
+}
+
 /// What was sampled, for all samples: latents `[samples, C, F, h, w]`, of a sound `[samples, C, T, bins, 1]`.
 pub(crate) struct Samples {
     latents: Tracks<Tensor<5>>,
@@ -36,13 +63,13 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    pub(crate) fn answer(self, model: &Description) -> Answer {
+    pub(crate) fn output(self, model: &Description) -> PipelineOutput {
         let video = self.latents.video.map(|latents| match model.geometry.grouping {
             Grouping::Picture => Latents::Picture(latents.squeeze_dim(2)),
             Grouping::Causal | Grouping::Even => Latents::Clip(latents),
         });
         let audio = self.latents.audio.map(|latents| latents.squeeze_dim(4));
-        Answer { latents: video, audio_latents: audio, unpasted: self.unpasted }
+        PipelineOutput { latents: video, audio_latents: audio, unpasted: self.unpasted }
     }
 }
 
@@ -99,9 +126,10 @@ impl Pipeline {
         &mut self,
         request: &Request,
         job: &Job,
-        (captions, conditionings): (&Captions, &[Conditioning]),
+        prepared: &Prepared,
         progress: &mut dyn Progress,
     ) -> Result<Samples> {
+        let Prepared { captions, conditionings } = prepared;
         let steps = job.sampler.steps().len();
         progress.begin("denoise", job.samples * steps);
         let patch = self.description.geometry.patch;
@@ -132,7 +160,10 @@ impl Pipeline {
                 initial: given.map(|noise| noise.slice_dim(0, samples.clone())),
                 ..Noise::from_seed(request.seed, request.first_sample + first as u64, samples.len())
             };
-            let own = self.run_sampler(job, (&scene, &negatives), &noise, (progress, first))?;
+            let unconditional = joined_texts(&negatives);
+            let mut watched = Watched { progress, done: first * steps, samples: scene.samples() };
+            let own =
+                self.run_sampler(job, &scene, unconditional.as_ref(), &noise, &mut watched)?;
             let latents = |tokens: Tracks<Tensor<3>>| {
                 scene.tracks().zip(tokens).map(|(track, tokens)| track.latents(tokens))
             };
@@ -147,23 +178,20 @@ impl Pipeline {
         Ok(Samples { latents, unpasted: joined(unpasted) })
     }
 
-    /// Samples a scene; `first` samples are done already.
     fn run_sampler(
         &mut self,
         job: &Job,
-        (scene, negatives): (&Scene, &[&Context]),
+        scene: &Scene,
+        unconditional: Option<&Context>,
         noise: &Noise,
-        (progress, first): (&mut dyn Progress, usize),
+        watched: &mut Watched<'_>,
     ) -> Result<Sampled> {
-        let unconditional = joined_texts(negatives);
         let steps = job.sampler.steps();
-        let done = |step: usize| first * steps.len() + step * scene.samples();
-        let made = job.sampler.run(scene, unconditional.as_ref(), noise, |step, inputs| {
-            progress::check(progress)?;
-            progress.reach(done(step));
+        let made = job.sampler.run(scene, unconditional, noise, |step, inputs| {
+            watched.reach(step)?;
             self.predict(step, steps[step].timestep, inputs)
         })?;
-        progress.reach(done(steps.len()));
+        watched.reach(steps.len())?;
         Ok::<_, Error>(made)
     }
 
@@ -190,7 +218,8 @@ impl Pipeline {
         request: &Request,
         job: &Job,
         made: &Samples,
-        (progress, frames): (&mut dyn Progress, &mut dyn Frames),
+        progress: &mut dyn Progress,
+        frames: &mut dyn Frames,
     ) -> Result<()> {
         let Pipeline { setup, description, vae, .. } = self;
         if let (Some(latents), Some(sound)) = (&made.latents.audio, description.sound) {

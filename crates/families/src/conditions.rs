@@ -61,7 +61,7 @@ impl fmt::Display for Condition {
 
 /// How a condition enters a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum EntersAs {
     /// As clean tokens at level 0, in their place or, for a reference, before all others.
     CleanTokens,
     /// As channels beside the noise: a mask of given frames, then the latents of the clip, grey where
@@ -72,7 +72,7 @@ pub enum Entry {
 /// Which conditions a model takes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
-    entries: BTreeMap<Condition, Entry>,
+    entries: BTreeMap<Condition, EntersAs>,
     /// The one that must be given.
     pub required: Option<Condition>,
     /// Channels that say which frames are given, where conditions enter as channels.
@@ -88,13 +88,13 @@ impl Conditions {
     }
 
     /// The same, taking some more.
-    pub fn taking(mut self, more: &[Condition], entry: Entry) -> Conditions {
+    pub fn taking(mut self, more: &[Condition], entry: EntersAs) -> Conditions {
         more.iter().for_each(|condition| _ = self.entries.entry(*condition).or_insert(entry));
         self
     }
 
     /// How a condition enters, if the model takes it.
-    pub fn entry(&self, condition: Condition) -> Option<Entry> {
+    pub fn enters(&self, condition: Condition) -> Option<EntersAs> {
         self.entries.get(&condition).copied()
     }
 

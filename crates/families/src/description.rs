@@ -11,7 +11,7 @@ use nn::Network;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 
-use crate::conditions::{Condition, Conditions, Entry};
+use crate::conditions::{Condition, Conditions, EntersAs};
 use crate::error::Result;
 use crate::table::foreign_lora;
 use crate::text::{EncoderRules, TextRules};
@@ -25,6 +25,8 @@ pub struct Family {
     pub title: &'static str,
     /// The classes that its pipelines have in `model_index.json`.
     pub classes: &'static [&'static str],
+    /// What its indexes say beside their components.
+    pub options: &'static [&'static str],
     /// Its text encoders in order, with their rules.
     pub text: &'static [EncoderRules],
     /// Modules whose matrices keep their stored type when the rest is rounded.
@@ -185,7 +187,7 @@ impl Description {
                  transformer",
             );
         }
-        let channels = |condition| self.conditions.entry(condition) == Some(Entry::Channels);
+        let channels = |condition| self.conditions.enters(condition) == Some(EntersAs::Channels);
         match self.image_tokens.is_some() || Condition::ALL.into_iter().any(channels) {
             true => refuse(
                 "the model is shown pictures as channels or by an image encoder; training it is not \

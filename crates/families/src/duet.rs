@@ -15,7 +15,7 @@ use models::vae::{DecodedFrame, TakeFrame, Vae};
 use nn::{Error, Weights};
 use serde_json::{Value, json};
 
-use crate::conditions::{Condition, Conditions, Entry};
+use crate::conditions::{Condition, Conditions, EntersAs};
 use crate::description::{
     Defaults, Description, Family, NewModel, Scratch, Sound, Split, Text, Transformer,
 };
@@ -26,6 +26,7 @@ pub(crate) static FAMILY: Family = Family {
     name: "duet",
     title: "Duet",
     classes: &["DuetPipeline"],
+    options: &["codec_block", "words", "frame_rate"],
     text: &[],
     kept: &[],
     original_name: |_| None,
@@ -57,7 +58,16 @@ fn describe(family: &'static Family, folder: &ModelFolder) -> Result<Description
     let block = folder.option("codec_block")?.unwrap_or([2, 8, 8]);
     let length = folder.option("words")?.unwrap_or(Words::default().length);
     let frame_rate = folder.option("frame_rate")?.unwrap_or(FRAME_RATE);
-    of(family, config, scheduler, (block, length, frame_rate))
+    of(family, config, scheduler, Codec { block, length, frame_rate })
+}
+
+/// What a folder says of clips and captions beside its configs.
+struct Codec {
+    /// Frames, rows and columns of a token.
+    block: [usize; 3],
+    /// Words of a caption.
+    length: usize,
+    frame_rate: f64,
 }
 
 /// A model of a config that has learnt nothing yet.
@@ -72,9 +82,10 @@ fn make(family: &'static Family, config: &Value) -> Result<NewModel> {
     let written = serde_json::to_value(&config)
         .map_err(|err| Error::Config { config: "models".to_owned(), reason: err.to_string() })?;
     let solver = SchedulerConfig::from_json(&scheduler.to_string())?;
-    let parts = ([2, 8, 8], Words::default().length, FRAME_RATE);
+    let length = Words::default().length;
+    let codec = Codec { block: [2, 8, 8], length, frame_rate: FRAME_RATE };
     Ok(NewModel {
-        description: of(family, config, solver, parts)?,
+        description: of(family, config, solver, codec)?,
         config: written.clone(),
         files: vec![
             ("transformer/config.json", written),
@@ -88,7 +99,7 @@ fn of(
     family: &'static Family,
     config: DuetConfig,
     scheduler: SchedulerConfig,
-    (block, length, frame_rate): ([usize; 3], usize, f64),
+    Codec { block, length, frame_rate }: Codec,
 ) -> Result<Description> {
     let codec = SpaceToDepth::new(block)?;
     agree(
@@ -108,7 +119,7 @@ fn of(
         Condition::Mask,
         Condition::Reference,
     ];
-    let conditions = Conditions::none().taking(&visible, Entry::CleanTokens);
+    let conditions = Conditions::none().taking(&visible, EntersAs::CleanTokens);
     let audible: &[Condition] = if sound.is_some() { &[Condition::Audio] } else { &[] };
     Ok(Description {
         family,
@@ -127,7 +138,7 @@ fn of(
             ..Geometry::indices([1, 1, 1])
         },
         text: Text::Words(Words { length, width: config.text_width }),
-        conditions: conditions.taking(audible, Entry::CleanTokens),
+        conditions: conditions.taking(audible, EntersAs::CleanTokens),
         image_tokens: None,
         vae: Arc::new(Blocks(codec)),
         sound,

@@ -15,7 +15,7 @@ mod table;
 mod text;
 mod wan;
 
-pub use conditions::{Condition, Conditions, Entry};
+pub use conditions::{Condition, Conditions, EntersAs};
 pub use description::{
     Defaults, Description, Family, NewModel, Scratch, Sound, Split, Text, Transformer,
 };

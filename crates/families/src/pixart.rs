@@ -20,6 +20,7 @@ pub(crate) const ALPHA: Family = Family {
     name: "pixart",
     title: "PixArt-alpha",
     classes: &["PixArtAlphaPipeline"],
+    options: &[],
     text: &[EncoderRules {
         class: "T5EncoderModel",
         rules: TextRules {

@@ -9,7 +9,7 @@ use folder::{Error, ModelFolder};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::conditions::{Condition, Entry};
+use crate::conditions::{Condition, EntersAs};
 use crate::description::Description;
 use crate::error::Result;
 
@@ -28,6 +28,9 @@ pub struct Record {
 }
 
 impl Record {
+    /// Where it stands in the index of a folder.
+    pub(crate) const KEYS: [&str; 4] = ["solver", "timesteps", "conditions", "reference_scale"];
+
     /// What the index of a folder says.
     ///
     /// # Errors
@@ -56,7 +59,7 @@ impl Record {
     /// Puts itself into the index of a folder, in the place of what was recorded there.
     pub fn write_index(&self, index: &mut Value) {
         if let Some(index) = index.as_object_mut() {
-            for key in ["solver", "timesteps", "conditions", "reference_scale"] {
+            for key in Record::KEYS {
                 index.remove(key);
             }
         }
@@ -107,9 +110,9 @@ impl Description {
     /// The same model as a record says that it is used.
     pub fn with_record(mut self, record: Record) -> Description {
         // A network that is shown pictures as channels has no room for clean tokens.
-        let channels = |condition| self.conditions.entry(condition) == Some(Entry::Channels);
+        let channels = |condition| self.conditions.enters(condition) == Some(EntersAs::Channels);
         if !Condition::ALL.into_iter().any(channels) {
-            self.conditions = self.conditions.taking(&record.conditions, Entry::CleanTokens);
+            self.conditions = self.conditions.taking(&record.conditions, EntersAs::CleanTokens);
         }
         if let Some(scale) = record.reference_scale {
             self.conditions.reference_scale = scale.max(1);

@@ -30,7 +30,9 @@ pub fn describe(folder: &ModelFolder) -> Result<Description> {
             supported: classes.collect::<Vec<_>>().join(", "),
         }
     })?;
-    Ok((family.describe)(family, folder)?.with_record(Record::of_folder(folder)?))
+    let description = (family.describe)(family, folder)?;
+    folder.check_options(&[family.options, &Record::KEYS].concat())?;
+    Ok(description.with_record(Record::of_folder(folder)?))
 }
 
 fn of_class(class: &str) -> Option<&'static Family> {

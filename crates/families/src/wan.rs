@@ -10,7 +10,7 @@ use folder::{Error, ModelFolder, agree};
 use models::dit::wan::{Wan, WanConfig};
 use models::vae::wan::{AutoencoderKlWan, WanVaeConfig};
 
-use crate::conditions::{Condition, Conditions, Entry};
+use crate::conditions::{Condition, Conditions, EntersAs};
 use crate::description::{Defaults, Description, Family, Split, Text, Transformer};
 use crate::error::Result;
 use crate::text::{EncoderRules, Padding, Preparation, TextRules};
@@ -20,6 +20,7 @@ pub(crate) static FAMILY: Family = Family {
     name: "wan",
     title: "Wan",
     classes: &["WanPipeline", "WanImageToVideoPipeline"],
+    options: &["boundary_ratio", "expand_timesteps"],
     text: &[EncoderRules {
         class: "UMT5EncoderModel",
         rules: TextRules {
@@ -66,7 +67,7 @@ fn describe(family: &'static Family, folder: &ModelFolder) -> Result<Description
     let (transformers, config, boundary) = experts(folder)?;
     let conditions = conditions(folder, &config, vae.latent_channels)?;
     let factors = [vae.temporal_factor(), vae.spatial_factor(), vae.spatial_factor()];
-    let first_frame = conditions.entry(Condition::Image) == Some(Entry::CleanTokens);
+    let first_frame = conditions.enters(Condition::Image) == Some(EntersAs::CleanTokens);
     Ok(Description {
         family,
         transformers,
@@ -132,12 +133,12 @@ fn conditions(folder: &ModelFolder, config: &WanConfig, latent: usize) -> Result
     let beside = 2 * latent + MASK_CHANNELS;
     match config.in_channels {
         channels if channels == latent && expanded => {
-            Ok(Conditions::none().taking(&[Condition::Image], Entry::CleanTokens))
+            Ok(Conditions::none().taking(&[Condition::Image], EntersAs::CleanTokens))
         }
         channels if channels == latent => Ok(Conditions::none()),
         channels if channels == beside => {
             let both = [Condition::Image, Condition::LastImage];
-            let mut taken = Conditions::none().taking(&both, Entry::Channels);
+            let mut taken = Conditions::none().taking(&both, EntersAs::Channels);
             (taken.required, taken.mask_channels) = (Some(Condition::Image), MASK_CHANNELS);
             Ok(taken)
         }

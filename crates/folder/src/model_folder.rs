@@ -86,6 +86,22 @@ impl ModelFolder {
         })
     }
 
+    /// Refuses an option of the pipeline that is not among `known`: one that nobody reads would do
+    /// nothing.
+    ///
+    /// # Errors
+    /// There is one; the error names the nearest that is known.
+    pub fn check_options(&self, known: &[&str]) -> Result<()> {
+        let unknown = self.options.keys().find(|name| !known.contains(&name.as_str()));
+        let Some(option) = unknown else { return Ok(()) };
+        let near = nn::most_similar(option, known.iter().copied());
+        let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        Err(Error::Json {
+            path: self.path.join("model_index.json"),
+            reason: format!("`{option}` is no option of a {}{near}", self.class),
+        })
+    }
+
     /// The folder of a component.
     ///
     /// # Errors

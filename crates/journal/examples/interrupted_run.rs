@@ -11,11 +11,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use data::media::{ClipWriter, Frame, FrameRate};
-use data::world::{Judge, MovingShape, Options, World};
+use data::world::{Judge, MovingShape, World, WorldOptions};
 use journal::{CaptionedClip, Journal, Page, Peak, Score, Verdict, history};
 use train::{
-    Batch, BucketReport, Callback, Event, Method, Outcome, Pass, Report, RoleReport, StepReport,
-    Trained,
+    Batch, BucketReport, Callback, Event, Method, MethodReport, Outcome, Pass, RoleReport,
+    StepReport, Trained,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -135,7 +135,7 @@ fn page(folder: &Path) -> Result<Page> {
 
 /// All scenes of the world; every seventh clip belongs to another caption.
 fn clips(folder: &Path) -> Result<Vec<(CaptionedClip, Verdict)>> {
-    let world = World::new(Options::default(), 7)?;
+    let world = World::new(WorldOptions::default(), 7)?;
     let judge = Judge::new(world.options());
     let scenes = MovingShape::all();
     let mut clips = Vec::new();
@@ -171,8 +171,8 @@ impl Method for Idle {
         "idle"
     }
 
-    fn accumulate(&mut self, _: &Batch, _: &Pass) -> train::Result<Report> {
-        Ok(Report::default())
+    fn accumulate(&mut self, _: &Batch, _: &Pass) -> train::Result<MethodReport> {
+        Ok(MethodReport::default())
     }
 
     fn updates(&self, _: u64) -> Vec<&'static str> {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use diffusion::Process;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use train::{Batch, Form, Method, ModelInputs, Pass, Report, Result, STUDENT, Strategy, Trained};
+use train::{
+    Batch, Form, Method, MethodReport, ModelInputs, Pass, Result, STUDENT, Strategy, Trained,
+};
 
 use crate::report::Noted;
 
@@ -78,7 +80,7 @@ impl Method for Finetune {
         "finetune"
     }
 
-    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report> {
+    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<MethodReport> {
         let mut inputs = self.strategy.prepare(&self.process, batch, &pass.draws)?;
         inputs.form = self.config.form;
         self.config.weight.apply(&mut inputs);
@@ -108,7 +110,7 @@ pub(crate) fn learn(
     strategy: &dyn Strategy,
     inputs: &ModelInputs,
     pass: &Pass,
-) -> Result<Report> {
+) -> Result<MethodReport> {
     let mut noted = Noted::default();
     let total = role.accumulate(&inputs.seen.inputs, pass, &mut |prediction| {
         let losses = strategy.loss(prediction, inputs);
@@ -116,5 +118,5 @@ pub(crate) fn learn(
         Ok(losses.total())
     })?;
     let losses = noted.reports(role.name(), total, inputs);
-    Ok(Report { losses, tokens: inputs.seen.count() })
+    Ok(MethodReport { losses, tokens: inputs.seen.count() })
 }

@@ -7,7 +7,8 @@ use diffusion::{NoiseLevels, Process, Track, shifted_level, unshifted_level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use train::{
-    Batch, Draws, Error, Form, Method, Pass, Report, Result, STUDENT, Strategy, Trained, noise_for,
+    Batch, Draws, Error, Form, Method, MethodReport, Pass, Result, STUDENT, Strategy, Trained,
+    noise_for,
 };
 
 use crate::finetune::learn;
@@ -115,7 +116,7 @@ impl Method for DiffusionForcing {
         "diffusion_forcing"
     }
 
-    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report> {
+    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<MethodReport> {
         let scene = self.strategy.scene(batch, &pass.draws)?;
         let mut levels = self.strategy.levels(&scene, &pass.draws)?;
         let video = scene.video.as_ref().ok_or_else(|| Error::Shape {

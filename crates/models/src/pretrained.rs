@@ -4,7 +4,7 @@
 //! generated, what a classifier's labels are called, in which type the weights are stored and
 //! which version wrote the file; none changes what an encoder computes.
 
-use nn::{Options, Result};
+use nn::{ConfigReader, Result};
 
 const IGNORED: [&str; 60] = [
     "add_cross_attention",
@@ -73,7 +73,7 @@ const IGNORED: [&str; 60] = [
 ///
 /// # Errors
 /// The weights are quantized, or heads were cut out of them.
-pub(crate) fn read(options: &mut Options) -> Result<()> {
+pub(crate) fn read(options: &mut ConfigReader) -> Result<()> {
     options.must_be_unquantized()?;
     options.must_be_empty("pruned_heads")?;
     options.ignore(&IGNORED);

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use data::preprocess::{
-    Buckets, Cause, Media, Probe, Report, RgbFrame, Rules, doctor, find_sources,
+    Buckets, Cause, DoctorReport, Media, Probe, RgbFrame, Rules, doctor, find_sources,
 };
 use data::store::Bucket;
 use engine::ClipSizes;
@@ -64,7 +64,7 @@ impl Clips {
     ///
     /// # Errors
     /// There are none, or the table cannot be read.
-    pub(crate) fn examine(&self, media: &dyn Media, buckets: &Buckets) -> Outcome<Report> {
+    pub(crate) fn examine(&self, media: &dyn Media, buckets: &Buckets) -> Outcome<DoctorReport> {
         let entries = find_sources(&self.data)?;
         if entries.is_empty() {
             return Err(Failure::Refused(format!(

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use data::preprocess::{Decoded, Media, MediaFiles, Report};
+use data::preprocess::{Decoded, DoctorReport, Media, MediaFiles};
 use engine::ClipSizes;
 
 use crate::clips::Clips;
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     Ok(if report.skipped.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(SKIPPED) })
 }
 
-fn describe(report: &Report) -> String {
+fn describe(report: &DoctorReport) -> String {
     let mut text = String::new();
     for skipped in &report.skipped {
         let _ = writeln!(text, "skipped {}: {}", skipped.id, skipped.reason);

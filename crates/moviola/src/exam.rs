@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use data::world::{MovingShape, Options, Tone, World};
+use data::world::{MovingShape, Tone, World, WorldOptions};
 use engine::{Pipeline, Progress, Request, Setup, Solving};
 use recipe::{Answer, Exam, Score, ShapesConfig, Task};
 use serde_json::json;
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
 fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
     let task = arguments.task;
     let tone = task.sounds().then(Tone::default);
-    let world = Options { tone, ..Options::default() };
+    let world = WorldOptions { tone, ..WorldOptions::default() };
     let shapes =
         ShapesConfig { world, colours: arguments.colour.clone(), ..ShapesConfig::default() };
     let mut bars = Bars::new(clock, signals::watch()?);
@@ -89,7 +89,7 @@ fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
         false => {
             let mut model = Pipeline::open(&arguments.model, &Setup::new(&Device::flex()))?;
             silenced = model.description().sound.is_some() && !task.sounds();
-            sit(&mut model, (task, &shapes), &arguments.sampling, &mut bars)?
+            sit(&mut model, task, &shapes, &arguments.sampling, &mut bars)?
         }
     };
     bars.finish();
@@ -115,7 +115,8 @@ fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
 /// The model does not fit the world, or the user interrupted.
 pub(crate) fn sit(
     model: &mut Pipeline,
-    (task, shapes): (Task, &ShapesConfig),
+    task: Task,
+    shapes: &ShapesConfig,
     sampling: &Sampling,
     progress: &mut dyn Progress,
 ) -> Outcome<Vec<Answer>> {

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use clap::ValueEnum;
 use recipe::{Dialect, Student, Which};
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::hub;
 
 /// Turn a run's checkpoint into a diffusers folder, a LoRA or one file.
@@ -24,9 +24,9 @@ pub(crate) struct Arguments {
     /// The running average instead of the last step
     #[arg(long)]
     ema: bool,
-    /// How the layers of a LoRA are called
-    #[arg(long, value_enum, default_value_t = DialectName::Diffusers)]
-    dialect: DialectName,
+    /// How the layers of a LoRA are called [default: diffusers]
+    #[arg(long, value_enum)]
+    dialect: Option<DialectName>,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -59,13 +59,18 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let student = Student::open(&arguments.run, which, &Device::flex(), &hub::from_environment())?;
     let own = if student.lora().is_some() { KindName::Lora } else { KindName::Folder };
     let path = &arguments.output;
-    match arguments.kind.unwrap_or(own) {
+    let kind = arguments.kind.unwrap_or(own);
+    if kind != KindName::Lora && arguments.dialect.is_some() {
+        let reason = "--dialect is how a LoRA calls its layers, and none is written; leave it out";
+        return Err(Failure::refused(reason));
+    }
+    match kind {
         KindName::Folder => student.write_folder(path)?,
         KindName::File => student.write_file(path)?,
         KindName::Lora => {
             let dialect = match arguments.dialect {
-                DialectName::Diffusers => Dialect::Diffusers,
-                DialectName::Comfyui => Dialect::ComfyUi,
+                Some(DialectName::Diffusers) | None => Dialect::Diffusers,
+                Some(DialectName::Comfyui) => Dialect::ComfyUi,
             };
             student.write_lora(path, dialect)?;
         }

@@ -86,6 +86,9 @@ impl From<recipe::Error> for Failure {
             recipe::Error::Engine(engine::Error::Request { .. }) => {
                 Failure::Refused(error.to_string())
             }
+            recipe::Error::At { location: recipe::Location::Override(text), reason } => {
+                Failure::Refused(format!("--set {text}: {reason}"))
+            }
             recipe::Error::Engine(error) => error.into(),
             _ => Failure::Refused(error.to_string()),
         }

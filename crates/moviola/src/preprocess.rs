@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use burn::tensor::{DType, FloatDType};
 use clap::ValueEnum;
 use data::aside::UNFINISHED;
-use data::preprocess::{Encode, MediaFiles, Planned, Report, Skipped, Summary, preprocess};
+use data::preprocess::{DoctorReport, Encode, MediaFiles, Planned, Skipped, Summary, preprocess};
 use data::store::{Dataset, LATENTS, Writer};
 use engine::{EncoderSetup, FolderEncoder};
 
@@ -75,7 +75,7 @@ fn work(arguments: &Arguments) -> Outcome<ExitCode> {
     let mut encoder = FolderEncoder::open(&model, &EncoderSetup { device, dtype })?;
     let buckets = arguments.clips.buckets(Some(encoder.sizes()))?;
     check_output(&arguments.output, &encoder, dtype)?;
-    let Report { planned, skipped } = arguments.clips.examine(&MediaFiles, &buckets)?;
+    let DoctorReport { planned, skipped } = arguments.clips.examine(&MediaFiles, &buckets)?;
     tell(&skipped);
     if planned.is_empty() {
         return Err(Failure::Refused(format!(

@@ -6,8 +6,8 @@ use burn::tensor::Device;
 use engine::{Pipeline, Setup};
 use folder::ModelFolder;
 use journal::Page;
-use recipe::{Answer, Recipe, Score, ShapesConfig, SourceConfig, Student, Task, Which};
-use serde_json::json;
+use recipe::{Recipe, Score, ShapesConfig, SourceConfig, Student, Task, Which};
+use serde_json::{Value, json};
 
 use crate::bars::Bars;
 use crate::clock::Clock;
@@ -50,14 +50,10 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
         None => Recipe::parse(RECIPE, Path::new("recipes/quickstart.yaml"), &arguments.set)?,
     };
     let shapes = shapes(&recipe)?;
-    threads::within(arguments.threads, || show(arguments, (&recipe, shapes), clock))
+    threads::within(arguments.threads, || show(arguments, &recipe, shapes, clock))
 }
 
-fn show(
-    arguments: &Arguments,
-    (recipe, shapes): (&Recipe, &ShapesConfig),
-    clock: &Clock,
-) -> Outcome {
+fn show(arguments: &Arguments, recipe: &Recipe, shapes: &ShapesConfig, clock: &Clock) -> Outcome {
     let stop = signals::watch()?;
     let (device, folder) = (Device::flex(), &arguments.run);
     let model = folder.join("model");
@@ -73,12 +69,15 @@ fn show(
     Student::open(folder, which, &device, &hub::from_environment())?.write_folder(&model)?;
     let mut bars = Bars::new(clock, stop);
     let mut pipeline = Pipeline::open(&model, &Setup::new(&device))?;
-    let answers = exam::sit(&mut pipeline, (Task::Text, shapes), &SAMPLING, &mut bars)?;
+    let answers = exam::sit(&mut pipeline, Task::Text, shapes, &SAMPLING, &mut bars)?;
     bars.finish();
     let score = Score::new(&answers, &shapes.withheld);
-    write_summary(folder, recipe, (&score, &answers), (&learnt, clock))?;
+    let mut summary = score.value(&answers);
+    summary["steps"] = json!(recipe.run.steps);
+    summary["seconds"] = json!(clock.seconds());
+    write_summary(folder, summary, &learnt)?;
     let page = Page::new("Shapes that move as they are told");
-    let page = report::with_exam(page, (&score, &answers), folder)?;
+    let page = report::with_exam(page, &score, &answers, folder)?;
     let page = report::with_run(page, recipe, &learnt, folder)?;
     report::write(page, folder)?;
     crate::say(format_args!(
@@ -122,18 +121,10 @@ fn shapes(recipe: &Recipe) -> Outcome<&ShapesConfig> {
 }
 
 /// Everything in numbers.
-fn write_summary(
-    folder: &Path,
-    recipe: &Recipe,
-    (score, answers): (&Score, &[Answer]),
-    (learnt, clock): (&Learnt, &Clock),
-) -> Outcome {
-    let mut summary = score.value(answers);
-    summary["steps"] = json!(recipe.run.steps);
+fn write_summary(folder: &Path, mut summary: Value, learnt: &Learnt) -> Outcome {
     summary["resumed_after"] = json!(learnt.from);
     summary["parameters"] = json!(learnt.facts.parameters);
     summary["training_seconds"] = json!(learnt.seconds);
-    summary["seconds"] = json!(clock.seconds());
     summary["denoising_steps"] = json!(SAMPLING.steps);
     summary["guidance"] = json!(SAMPLING.guidance);
     let text = serde_json::to_string_pretty(&summary).expect("a summary is JSON");

@@ -52,7 +52,8 @@ pub(crate) fn with_run(
 /// A clip cannot be written.
 pub(crate) fn with_exam(
     page: Page,
-    (score, answers): (&Score, &[Answer]),
+    score: &Score,
+    answers: &[Answer],
     folder: &Path,
 ) -> Outcome<Page> {
     let row = |name: &str, share: Share| journal::Score {

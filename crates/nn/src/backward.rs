@@ -129,8 +129,8 @@ pub fn backward(
 ) -> Result<Backward> {
     match recompute {
         Recompute::Never => whole(network, parameters, inputs, attention, loss),
-        Recompute::PerBlock => block_wise(network, parameters, inputs, (attention, loss), 0),
-        Recompute::Keep(kept) => block_wise(network, parameters, inputs, (attention, loss), kept),
+        Recompute::PerBlock => block_wise(network, parameters, inputs, attention, loss, 0),
+        Recompute::Keep(kept) => block_wise(network, parameters, inputs, attention, loss, kept),
     }
 }
 
@@ -140,7 +140,8 @@ fn block_wise(
     network: &dyn Network,
     parameters: Parameters<'_>,
     inputs: &Inputs,
-    (attention, loss): (&mut dyn Attention, Loss<'_>),
+    attention: &mut dyn Attention,
+    loss: Loss<'_>,
     kept: usize,
 ) -> Result<Backward> {
     let (depth, plain) = (network.depth(), Weights::new(parameters.provider));
@@ -153,8 +154,8 @@ fn block_wise(
             let pass = Forward { weights: &plain, shared: &shared, attention };
             streams.push(network.block(index, stream, pass)?);
         } else {
-            let leaves = (parameters.recording(), &streams[index], &shared);
-            let graph = Graph::of(network, index, leaves, attention)?;
+            let (record, stream) = (parameters.recording(), &streams[index]);
+            let graph = Graph::of(network, index, record, stream, &shared, attention)?;
             streams.push(graph.out.clone().map(Tensor::inner));
             graphs.push(graph);
         }
@@ -180,8 +181,8 @@ fn block_wise(
                 // Blocks are run again to save memory: what the last one freed must not count as
                 // used, and would, because gradients in between keep it from being reused whole.
                 kernels::give_freed_pages_back();
-                let leaves = (parameters.recording(), &streams[index], &shared);
-                Graph::of(network, index, leaves, attention)?
+                let (record, stream) = (parameters.recording(), &streams[index]);
+                Graph::of(network, index, record, stream, &shared, attention)?
             }
         };
         let graph = pull(&block.out, pulled).ok_or_else(no_stream)?.backward();
@@ -267,7 +268,9 @@ impl<'a> Graph<'a> {
     fn of(
         network: &dyn Network,
         index: usize,
-        (record, stream, shared): (Recording<'a>, &Packed, &Packed),
+        record: Recording<'a>,
+        stream: &Packed,
+        shared: &Packed,
         attention: &mut dyn Attention,
     ) -> Result<Graph<'a>> {
         let (stream, common) = (Leaves::of(stream), Leaves::of(shared));

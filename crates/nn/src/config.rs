@@ -15,13 +15,13 @@ const CLASS: &str = "_class_name";
 
 /// The options of one config, as far as they have not been taken yet.
 #[derive(Debug)]
-pub struct Options {
+pub struct ConfigReader {
     config: String,
     values: Map<String, Value>,
     known: Vec<&'static str>,
 }
 
-impl Options {
+impl ConfigReader {
     /// Reads the text of `config`, which is what messages call it.
     ///
     /// Keys that begin with an underscore are the libraries' own notes (`_diffusers_version`,
@@ -29,12 +29,12 @@ impl Options {
     ///
     /// # Errors
     /// It is not a JSON object.
-    pub fn parse(config: &str, text: &str) -> Result<Options> {
+    pub fn parse(config: &str, text: &str) -> Result<ConfigReader> {
         let wrong = |reason: String| Error::Config { config: config.to_owned(), reason };
         match serde_json::from_str(&quote_non_finite(text)) {
             Ok(Value::Object(mut values)) => {
                 values.retain(|option, _| !option.starts_with('_') || option == CLASS);
-                Ok(Options { config: config.to_owned(), values, known: Vec::new() })
+                Ok(ConfigReader { config: config.to_owned(), values, known: Vec::new() })
             }
             Ok(_) => Err(wrong(format!("it must be a JSON object with a `{CLASS}`"))),
             Err(err) => Err(wrong(format!("it is not valid JSON: {err}"))),
@@ -60,8 +60,8 @@ impl Options {
     }
 
     /// Lets messages call the config by another name.
-    pub fn renamed(self, config: &str) -> Options {
-        Options { config: config.to_owned(), ..self }
+    pub fn renamed(self, config: &str) -> ConfigReader {
+        ConfigReader { config: config.to_owned(), ..self }
     }
 
     /// A switch. Null is off, as in Python.
@@ -341,7 +341,7 @@ impl Options {
         self.values.remove(option)
     }
 
-    /// Options that are known and change nothing that is computed.
+    /// ConfigReader that are known and change nothing that is computed.
     pub fn ignore(&mut self, options: &[&'static str]) {
         for option in options {
             self.take(option);
@@ -436,7 +436,7 @@ fn quote_non_finite(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, quote_non_finite};
+    use super::{ConfigReader, quote_non_finite};
 
     #[test]
     fn only_bare_words_are_quoted() {
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn what_nobody_took_is_refused_with_the_nearest_known_name() {
         let read = |text: &str| {
-            let mut options = Options::parse("x.json", text)?;
+            let mut options = ConfigReader::parse("x.json", text)?;
             let layers = options.count("num_layers", 4, 1..=9)?;
             options.ignore(&["dropout"]);
             options.finish().map(|()| layers)

@@ -30,7 +30,7 @@ mod weights;
 pub use adapted::{Adapted, Adapter, Adapters, Dropout};
 pub use attention::{Attention, Plain, Qkv, Reach, Site};
 pub use backward::{Backward, Loss, Parameters, Recording, Trainable, backward};
-pub use config::Options;
+pub use config::ConfigReader;
 pub use embedding::timestep_embedding;
 pub use error::{Error, Result, most_similar};
 pub use fold::{Dit, Forward};

@@ -21,10 +21,13 @@ pub struct Positions {
 /// What was made of positions, by what was asked for.
 #[derive(Debug, Default)]
 struct Kept {
-    ropes: Vec<((Vec<usize>, f64), Rope)>,
-    embeddings: Vec<((Vec<usize>, usize, f64), Tensor<3>)>,
-    parts: Vec<(Range<usize>, Positions)>,
+    ropes: Shelf<(Vec<usize>, f64), Rope>,
+    embeddings: Shelf<(Vec<usize>, usize, f64), Tensor<3>>,
+    parts: Shelf<Range<usize>, Positions>,
 }
+
+/// A few answers by their questions.
+type Shelf<K, V> = Vec<(K, V)>;
 
 impl From<Tensor<4>> for Positions {
     fn from(values: Tensor<4>) -> Positions {
@@ -77,7 +80,7 @@ impl Positions {
     /// What was kept under `key`, or else what `make` makes, from now on.
     fn keep<K: PartialEq, V: Clone>(
         &self,
-        shelf: impl FnOnce(&mut Kept) -> &mut Vec<(K, V)>,
+        shelf: impl FnOnce(&mut Kept) -> &mut Shelf<K, V>,
         key: K,
         make: impl FnOnce() -> V,
     ) -> V {

@@ -28,7 +28,7 @@ use crate::schema::{
     DataConfig, LearnsConfig, MethodConfig, NegativePromptConfig, Recipe, SamplerConfig,
     ShapesConfig, SourceConfig, StoreConfig, TrainedConfig,
 };
-use crate::validation::Recorder;
+use crate::validation::{HeldOutTask, Recorder};
 
 /// Keys of a recipe that may change between the parts of one run: how long it goes, what is kept and
 /// who looks on.
@@ -91,7 +91,7 @@ impl Recipe {
         let source = self.source(&student)?;
         let strategy = self.strategy(geometry)?;
         let trials = try_out(&source, &strategy, &device)?;
-        let kind = (Kind::of(&student), trials.first());
+        let kind = Kind::of(&student);
         let samples = source.samples.count();
         let validation_setup = self.validation_setup(&student, &source, &device)?;
         let parameters: u64 =
@@ -108,17 +108,17 @@ impl Recipe {
         }
         callbacks.extend(environment.callbacks);
         if let (Some(look), Some(folder)) = (validation_setup, environment.folder) {
-            let strategy = self.strategy(geometry)?;
-            let look = look.validation(
-                (strategy, process.clone(), self.run.seed),
-                (folder, average.clone()),
-                environment.record,
-            );
+            let task = HeldOutTask {
+                strategy: self.strategy(geometry)?,
+                process: process.clone(),
+                seed: self.run.seed,
+            };
+            let look = look.validation(task, folder, average.clone(), environment.record);
             callbacks.push(Box::new(look));
         }
-        let others = self.others(kind, &strategy, &device, environment.hub)?;
-        let strategy = (Box::new(strategy) as Box<dyn Strategy>, process);
-        let method = self.method((student, others), strategy, environment.negative, &device)?;
+        let others = self.others(&kind, trials.first(), &strategy, &device, environment.hub)?;
+        let task = Task { strategy: Box::new(strategy), process };
+        let method = self.method(student, others, task, environment.negative, &device)?;
         let identity = source.identity.clone();
         let feed = LoaderFeed::new(source, device)?;
         let checkpoints = match environment.folder {
@@ -215,7 +215,8 @@ impl Recipe {
     /// One cannot be opened, or is of another kind.
     fn others(
         &self,
-        (student, trial): (Kind, Option<&Batch>),
+        student: &Kind,
+        trial: Option<&Batch>,
         strategy: &Flexible,
         device: &Device,
         hub: &Hub,
@@ -239,11 +240,13 @@ impl Recipe {
 
     fn method(
         &self,
-        (student, others): (Trained, Option<Others>),
-        (strategy, process): (Box<dyn Strategy>, Process),
+        student: Trained,
+        others: Option<Others>,
+        task: Task,
         negative: Option<Context>,
         device: &Device,
     ) -> Result<Box<dyn Method>> {
+        let Task { strategy, process } = task;
         Ok(match &self.method {
             MethodConfig::Finetune(config) => {
                 Box::new(Finetune::new(student, strategy, process, *config)?)
@@ -292,7 +295,7 @@ impl Recipe {
     pub(crate) fn source(&self, student: &Model) -> Result<Source> {
         let DataConfig { batch, caption_dropout, partial, prefetch, .. } = self.data;
         let seed = self.run.seed;
-        let options = loader::Options { batch, seed, partial, caption_dropout, prefetch };
+        let options = loader::LoaderOptions { batch, seed, partial, caption_dropout, prefetch };
         let (samples, null, identity): (Arc<dyn Samples>, _, _) = match &self.data.source {
             SourceConfig::Shapes(config) => {
                 let rendered = config.rendered()?;
@@ -326,6 +329,12 @@ impl Recipe {
         let samples = Picked::of(&samples, 0..learnt);
         Ok(Source { samples, held_out, identity, null, options, text, patch })
     }
+}
+
+/// What is learnt: a strategy, and the process of the network that learns it.
+struct Task {
+    strategy: Box<dyn Strategy>,
+    process: Process,
 }
 
 /// The networks beside the student.

@@ -6,7 +6,7 @@
 use nn::most_similar;
 use serde_json::Value;
 
-use crate::document::{Kind, Node, Place};
+use crate::document::{Kind, Location, Node};
 use crate::error::{Error, Result};
 
 /// Checks a document against a schema.
@@ -21,8 +21,8 @@ struct Check<'a> {
     root: &'a Value,
 }
 
-fn fault<T>(place: &Place, reason: String) -> Result<T> {
-    Err(Error::Place { place: place.to_string(), reason })
+fn fault<T>(place: &Location, reason: String) -> Result<T> {
+    Err(Error::At { location: place.clone(), reason })
 }
 
 /// How a place within the recipe is called.
@@ -94,7 +94,7 @@ impl<'a> Check<'a> {
     fn map(
         &self,
         node: &Node,
-        entries: &[(String, Place, Node)],
+        entries: &[(String, Location, Node)],
         ways: &[&Vec<&'a Value>],
         path: &str,
     ) -> Result<()> {
@@ -154,7 +154,7 @@ fn node_path(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(section, _)| section)
 }
 
-fn unknown(place: &Place, (key, known): (&str, &[&str]), path: &str) -> Result<()> {
+fn unknown(place: &Location, (key, known): (&str, &[&str]), path: &str) -> Result<()> {
     let near = match most_similar(key, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("it knows {}", known.join(", ")),
@@ -177,7 +177,7 @@ fn properties<'a>(parts: &[&'a Value]) -> impl Iterator<Item = (&'a str, &'a Val
 /// Which of several ways a section takes: where they differ by a name, the one of its name.
 fn choose<'w, 'a>(
     node: &Node,
-    entries: &[(String, Place, Node)],
+    entries: &[(String, Location, Node)],
     ways: &[&'w Vec<&'a Value>],
     path: &str,
 ) -> Result<&'w Vec<&'a Value>> {

@@ -9,20 +9,20 @@ use serde_saphyr::Spanned;
 
 use crate::error::{Error, Result};
 
-/// Where something was written.
+/// Where something of a recipe was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Location {
     /// In a file: line and column, from 1.
     File(PathBuf, u64, u64),
-    /// In an argument of the command.
-    Argument(String),
+    /// In a value that replaces one of the file: `key.key=value`.
+    Override(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::File(path, line, column) => write!(f, "{}:{line}:{column}", path.display()),
-            Place::Argument(text) => write!(f, "--set {text}"),
+            Location::File(path, line, column) => write!(f, "{}:{line}:{column}", path.display()),
+            Location::Override(text) => write!(f, "the override {text}"),
         }
     }
 }
@@ -31,7 +31,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) kind: Kind,
-    pub(crate) place: Place,
+    pub(crate) place: Location,
 }
 
 /// What a value is.
@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     Text(String),
     List(Vec<Node>),
     /// Keys with the places of the keys.
-    Map(Vec<(String, Place, Node)>),
+    Map(Vec<(String, Location, Node)>),
 }
 
 impl Kind {
@@ -78,7 +78,7 @@ impl Node {
     pub(crate) fn parse(text: &str, path: &Path) -> Result<Node> {
         let raw: Spanned<Raw> = serde_saphyr::from_str(text)
             .map_err(|err| Error::Yaml { path: path.to_owned(), reason: first_line(&err) })?;
-        Ok(raw.placed(&|line, column| Place::File(path.to_owned(), line, column)))
+        Ok(raw.placed(&|line, column| Location::File(path.to_owned(), line, column)))
     }
 
     /// Applies `a.b=value`; sections on the way are made if they are not there.
@@ -86,13 +86,16 @@ impl Node {
     /// # Errors
     /// It has no `=`, its value is not YAML, or it leads into something that is no section.
     pub(crate) fn set(&mut self, argument: &str) -> Result<()> {
-        let wrong = |reason: String| Error::Override { argument: argument.to_owned(), reason };
+        let wrong = |reason: String| Error::At {
+            location: Location::Override(argument.to_owned()),
+            reason,
+        };
         let (path, value) = argument
             .split_once('=')
             .ok_or_else(|| wrong("it is not of the form key.key=value".to_owned()))?;
         let raw: Spanned<Raw> =
             serde_saphyr::from_str(value).map_err(|err| wrong(first_line(&err)))?;
-        let place = Place::Argument(argument.to_owned());
+        let place = Location::Override(argument.to_owned());
         let value = raw.placed(&|_, _| place.clone());
         let mut node = self;
         for key in path.split('.') {
@@ -106,7 +109,7 @@ impl Node {
     }
 
     /// The value of a key, made if it is not there.
-    fn below(&mut self, key: &str, place: &Place) -> std::result::Result<&mut Node, String> {
+    fn below(&mut self, key: &str, place: &Location) -> std::result::Result<&mut Node, String> {
         if matches!(self.kind, Kind::Null) {
             self.kind = Kind::Map(Vec::new());
         }
@@ -130,7 +133,7 @@ impl Node {
     }
 
     /// Where a key of a dotted name was written, or the section that lacks it.
-    pub(crate) fn place_of(&self, path: &str) -> &Place {
+    pub(crate) fn place_of(&self, path: &str) -> &Location {
         let (mut node, mut place) = (self, &self.place);
         for key in path.split('.') {
             let Kind::Map(entries) = &node.kind else { break };
@@ -138,7 +141,7 @@ impl Node {
                 break;
             };
             // An override replaces the value of a key, and is where it was written.
-            place = if matches!(below.place, Place::Argument(_)) { &below.place } else { at };
+            place = if matches!(below.place, Location::Override(_)) { &below.place } else { at };
             node = below;
         }
         place
@@ -177,11 +180,11 @@ enum Raw {
 
 /// Gives a raw value its place.
 trait Placed {
-    fn placed(self, at: &dyn Fn(u64, u64) -> Place) -> Node;
+    fn placed(self, at: &dyn Fn(u64, u64) -> Location) -> Node;
 }
 
 impl Placed for Spanned<Raw> {
-    fn placed(self, at: &dyn Fn(u64, u64) -> Place) -> Node {
+    fn placed(self, at: &dyn Fn(u64, u64) -> Location) -> Node {
         let place = at(self.referenced.line(), self.referenced.column());
         let kind = match self.value {
             Raw::Null => Kind::Null,

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::document::Location;
+
 /// The result of everything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -16,19 +18,11 @@ pub enum Error {
         /// What the parser said.
         reason: String,
     },
-    /// An override that cannot be applied.
-    #[error("--set {argument}: {reason}")]
-    Override {
-        /// As it was given.
-        argument: String,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// Something in a recipe that cannot be, with the place where it stands.
-    #[error("{place}: {reason}")]
-    Place {
-        /// The file, line and column, or the argument.
-        place: String,
+    #[error("{location}: {reason}")]
+    At {
+        /// Where.
+        location: Location,
         /// What is wrong, and what would do.
         reason: String,
     },

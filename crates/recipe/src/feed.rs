@@ -23,7 +23,7 @@ pub struct Source {
     /// What stands for a dropped caption, by key.
     pub null: BTreeMap<String, TensorData>,
     /// How batches are made.
-    pub options: loader::Options,
+    pub options: loader::LoaderOptions,
     /// How the family wants its text.
     pub text: TextForm,
     /// Latent frames, rows and columns of a token.
@@ -94,7 +94,7 @@ impl LoaderFeed {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let options = loader::Options {
+        let options = loader::LoaderOptions {
             batch: count,
             caption_dropout: 0.0,
             partial: Partial::Keep,

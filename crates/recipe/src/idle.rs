@@ -7,7 +7,8 @@
 use data::store::{AUDIO_LATENTS, LATENTS, MASK, REF_LATENTS, TEXT};
 use methods::{Dmd2Config, Unconditional};
 use nn::{Tracks, most_similar};
-use strategies::{ConditionKind, FlexibleConfig, ModalityConfig};
+use strategies::{ConditionConfig, ConditionKind, FlexibleConfig, ModalityConfig};
+use train::{EmaConfig, STUDENT};
 
 use crate::schema::{LevelsConfig, MethodConfig, Recipe, SourceConfig};
 
@@ -37,6 +38,15 @@ impl Recipe {
             .or_else(|| self.idle_negative())
             .or_else(|| self.idle_data(&strategy))
             .or_else(|| idle_weight(&strategy))
+            .or_else(|| idle_condition(&strategy))
+            .or_else(|| self.idle_average())
+    }
+
+    fn idle_average(&self) -> Option<Idle> {
+        let EmaConfig { start, .. } = self.callbacks.ema?;
+        let updates = self.method.horizon(STUDENT, self.run.steps);
+        let why = format!("the student has {updates} updates, so nothing is averaged");
+        idle(start > 0 && start >= updates, "callbacks.ema.start", &why)
     }
 
     fn idle_levels(&self, strategy: &FlexibleConfig) -> Option<Idle> {
@@ -129,6 +139,16 @@ fn idle_weight(strategy: &FlexibleConfig) -> Option<Idle> {
         let why = "what is given, not generated, has no loss";
         let key = format!("strategy.{name}.weight");
         idle(!config.generated && config.weight != 1.0, key, why)
+    })
+}
+
+/// A condition that is never given.
+fn idle_condition(strategy: &FlexibleConfig) -> Option<Idle> {
+    strategy.modalities().named().into_iter().find_map(|(name, config)| {
+        let never = |condition: &ConditionConfig| condition.probability == 0.0;
+        let at = config.conditions.iter().position(never)?;
+        let key = format!("strategy.{name}.conditions.{at}");
+        idle(true, key, "its probability is 0, so it is never given")
     })
 }
 

@@ -24,6 +24,7 @@ mod shown;
 mod validation;
 
 pub use build::{Environment, FREE, Facts, Run};
+pub use document::Location;
 pub use error::{Error, Result};
 pub use exam::{Answer, Exam, Sampling, Task};
 pub use export::{Dialect, Student, Which};

@@ -38,7 +38,7 @@ impl Recipe {
         match recipe.idle() {
             None => Ok(recipe),
             Some(Idle { key, reason }) => {
-                Err(Error::Place { place: document.place_of(&key).to_string(), reason })
+                Err(Error::At { location: document.place_of(&key).clone(), reason })
             }
         }
     }

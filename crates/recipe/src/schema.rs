@@ -261,7 +261,7 @@ pub struct ShapesConfig {
     /// What they are drawn from.
     pub seed: u64,
     /// What the world looks like.
-    pub world: world::Options,
+    pub world: world::WorldOptions,
     /// Captions that never occur.
     pub withheld: Vec<String>,
     /// The only colours that occur; all four if none is named.
@@ -388,7 +388,7 @@ impl Default for ShapesConfig {
         ShapesConfig {
             clips: 4608,
             seed: 0,
-            world: world::Options::default(),
+            world: world::WorldOptions::default(),
             withheld: Vec::new(),
             colours: Vec::new(),
             recoloured: false,

@@ -44,6 +44,11 @@ pub(crate) struct Validation {
 pub(crate) struct HeldOut {
     /// One batch for each size of samples.
     pub(crate) batches: Vec<Batch>,
+    pub(crate) task: HeldOutTask,
+}
+
+/// What the losses of samples that are held out are about.
+pub(crate) struct HeldOutTask {
     pub(crate) strategy: Flexible,
     pub(crate) process: Process,
     pub(crate) seed: u64,
@@ -137,17 +142,18 @@ impl HeldOut {
         &self,
         predict: impl Fn(&nn::Inputs) -> train::Result<nn::Prediction>,
     ) -> train::Result<Vec<f64>> {
+        let HeldOutTask { strategy, process, seed } = &self.task;
         let (mut sums, mut first) = (LEVELS.map(|_| 0.0), 0);
         for batch in &self.batches {
             let samples = batch.samples;
-            let draws = Draws::new(self.seed, 0, first, samples).below("held-out");
-            let scene = self.strategy.scene(batch, &draws)?;
+            let draws = Draws::new(*seed, 0, first, samples).below("held-out");
+            let scene = strategy.scene(batch, &draws)?;
             let noise = noise_for(&scene, &draws, "noise");
             for (level, sum) in LEVELS.into_iter().zip(&mut sums) {
                 let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level; samples]));
-                let inputs = self.strategy.inputs(&self.process, &scene, &levels, &noise);
+                let inputs = strategy.inputs(process, &scene, &levels, &noise);
                 let prediction = predict(&inputs.seen.inputs)?;
-                let losses = self.strategy.loss(&prediction, &inputs).total().into_data();
+                let losses = strategy.loss(&prediction, &inputs).total().into_data();
                 *sum += losses.iter::<f64>().sum::<f64>();
             }
             first += samples as u64;
@@ -306,12 +312,13 @@ impl ValidationSetup {
     /// The callback of a run.
     pub(crate) fn validation(
         self,
-        (strategy, process, seed): (Flexible, Process, u64),
-        (folder, average): (&Path, Option<Averaged>),
+        task: HeldOutTask,
+        folder: &Path,
+        average: Option<Averaged>,
         record: Recorder,
     ) -> Validation {
         let ValidationSetup { every, pipeline, request, extension, judge, held_out } = self;
-        let held_out = held_out.map(|batches| HeldOut { batches, strategy, process, seed });
+        let held_out = held_out.map(|batches| HeldOut { batches, task });
         let folder = folder.join("validation");
         Validation { every, pipeline, request, average, folder, extension, judge, held_out, record }
     }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::event::{Callback, Event};
 use crate::method::Method;
 use crate::role::{Averaged, Shadow, Trained};
-use crate::state::State;
+use crate::state::StateDict;
 
 /// How the average moves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -126,8 +126,8 @@ impl Callback for Ema {
         }
     }
 
-    fn state(&self) -> State {
-        let mut state = State::new();
+    fn state(&self) -> StateDict {
+        let mut state = StateDict::new();
         self.average.with(|shadow| {
             state.number("updates", shadow.updates);
             for (name, parameter) in &shadow.parameters {
@@ -137,7 +137,7 @@ impl Callback for Ema {
         state
     }
 
-    fn restore(&mut self, mut state: State) -> Result<()> {
+    fn restore(&mut self, mut state: StateDict) -> Result<()> {
         let updates = state.take_number("updates")?;
         let mut own = state.take(&self.role);
         state.finish()?;

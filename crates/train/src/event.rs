@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::error::Result;
 use crate::method::Method;
 use crate::report::StepReport;
-use crate::state::State;
+use crate::state::StateDict;
 
 /// Everything that can be observed. The list is closed: whoever listens decides about each.
 #[derive(Debug)]
@@ -58,15 +58,15 @@ pub trait Callback {
     fn on(&mut self, event: &Event<'_>, method: &dyn Method) -> Result<()>;
 
     /// What it remembers.
-    fn state(&self) -> State {
-        State::new()
+    fn state(&self) -> StateDict {
+        StateDict::new()
     }
 
     /// Continues from what [`Callback::state`] said.
     ///
     /// # Errors
     /// Something is missing, misshapen or left over.
-    fn restore(&mut self, state: State) -> Result<()> {
+    fn restore(&mut self, state: StateDict) -> Result<()> {
         state.finish()
     }
 }

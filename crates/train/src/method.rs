@@ -19,7 +19,7 @@ pub trait Method {
     ///
     /// # Errors
     /// The batch does not fit the strategy or a network.
-    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report>;
+    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<MethodReport>;
 
     /// The roles that are updated at this iteration, which counts from 1. It must not depend on data.
     fn updates(&self, iteration: u64) -> Vec<&'static str>;
@@ -63,7 +63,7 @@ pub struct Pass {
 
 /// What a method says about a micro-batch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct MethodReport {
     /// Losses.
     pub losses: Vec<LossReport>,
     /// Tokens that went through a backward pass.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::method::{LossReport, Report};
+use crate::method::{LossReport, MethodReport};
 
 /// Upper bounds of the noise levels that losses are shown by.
 pub const BUCKETS: [f32; 4] = [0.25, 0.5, 0.75, 1.0];
@@ -101,7 +101,7 @@ struct Sums {
 }
 
 impl Tally {
-    pub(crate) fn add(&mut self, report: &Report, samples: usize) {
+    pub(crate) fn add(&mut self, report: &MethodReport, samples: usize) {
         self.samples += samples as u64;
         self.tokens += report.tokens;
         for loss in &report.losses {
@@ -190,7 +190,7 @@ mod tests {
             loss("audio", &[2.0, 2.0, 2.0, 8.0], &[0.9, 0.9, 0.8, 0.1]),
         ];
         let mut tally = Tally::default();
-        tally.add(&Report { losses, tokens: 12 }, 4);
+        tally.add(&MethodReport { losses, tokens: 12 }, 4);
         let row = tally.numbers();
         tally.set_numbers(&row);
         let found: Vec<_> = tally
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(found, want);
         assert_eq!(tally.means()["video"], 4.0);
         assert!(tally.is_finite("student"));
-        tally.add(&Report { losses: vec![loss("audio", &[f32::NAN], &[0.5])], tokens: 0 }, 1);
+        tally.add(&MethodReport { losses: vec![loss("audio", &[f32::NAN], &[0.5])], tokens: 0 }, 1);
         assert!(!tally.is_finite("student") && tally.is_finite("critic"));
     }
 }

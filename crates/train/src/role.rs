@@ -15,7 +15,7 @@ use crate::learning_rate::LearningRateSchedule;
 use crate::lora::{Adapters, Dropout, LoraConfig, matches};
 use crate::method::Pass;
 use crate::optimizer::{Optimizer, OptimizerConfig, Update};
-use crate::state::State;
+use crate::state::StateDict;
 
 /// The name of the network within a role, in checkpoints.
 const MODULE: &str = "transformer";
@@ -258,7 +258,7 @@ impl Trained {
     }
 
     /// What a checkpoint holds of this role, under the keys `roles`, `optimizers`, `schedulers`.
-    pub(crate) fn save(&self, state: &mut State) {
+    pub(crate) fn save(&self, state: &mut StateDict) {
         let name = self.name;
         for (parameter, value) in self.learnt() {
             state.tensor(format!("roles.{name}.{MODULE}.{parameter}"), value.clone());
@@ -269,7 +269,7 @@ impl Trained {
     }
 
     /// Continues from what [`Trained::save`] said.
-    pub(crate) fn restore(&mut self, state: &mut State) -> Result<()> {
+    pub(crate) fn restore(&mut self, state: &mut StateDict) -> Result<()> {
         let name = self.name;
         let mut own = state.take(&format!("roles.{name}.{MODULE}"));
         for (parameter, shape) in &self.learning {

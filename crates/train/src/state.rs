@@ -18,12 +18,12 @@ pub enum Value {
 
 /// What a part of a run remembers, by name.
 #[derive(Clone, Debug, Default)]
-pub struct State(BTreeMap<String, Value>);
+pub struct StateDict(BTreeMap<String, Value>);
 
-impl State {
+impl StateDict {
     /// Nothing yet.
-    pub fn new() -> State {
-        State::default()
+    pub fn new() -> StateDict {
+        StateDict::default()
     }
 
     /// Remembers a tensor.
@@ -37,19 +37,19 @@ impl State {
     }
 
     /// Remembers all of another state under `prefix`.
-    pub fn nest(&mut self, prefix: &str, inner: State) {
+    pub fn nest(&mut self, prefix: &str, inner: StateDict) {
         self.0.extend(inner.0.into_iter().map(|(name, value)| (format!("{prefix}.{name}"), value)));
     }
 
     /// Takes what lies under `prefix` out, with that part of the names removed.
-    pub fn take(&mut self, prefix: &str) -> State {
+    pub fn take(&mut self, prefix: &str) -> StateDict {
         let start = format!("{prefix}.");
         let (inside, outside) = std::mem::take(&mut self.0)
             .into_iter()
             .partition::<BTreeMap<_, _>, _>(|(name, _)| name.starts_with(&start));
         self.0 = outside;
         let inside = inside.into_iter();
-        State(inside.map(|(name, value)| (name[start.len()..].to_owned(), value)).collect())
+        StateDict(inside.map(|(name, value)| (name[start.len()..].to_owned(), value)).collect())
     }
 
     /// Takes a tensor out.

@@ -18,7 +18,7 @@ use crate::method::{Method, Pass};
 use crate::reduce::{Alone, Reduce};
 use crate::report::{Outcome, RoleReport, StepReport, Tally};
 use crate::role::Trained;
-use crate::state::State;
+use crate::state::StateDict;
 
 /// How long and how a run goes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -278,8 +278,8 @@ impl Trainer {
     }
 
     /// Everything that must be the same for the run to go on as if nothing had happened.
-    pub fn state(&self) -> State {
-        let mut state = State::new();
+    pub fn state(&self) -> StateDict {
+        let mut state = StateDict::new();
         self.parts.method.trained().iter().for_each(|role| role.save(&mut state));
         let Cursor { epoch, position } = self.parts.feed.cursor();
         state.number("random_state.seed", self.config.seed);
@@ -296,7 +296,7 @@ impl Trainer {
     ///
     /// # Errors
     /// Something is missing, misshapen or left over, or the seed is another.
-    pub fn restore(&mut self, mut state: State) -> Result<()> {
+    pub fn restore(&mut self, mut state: StateDict) -> Result<()> {
         for role in self.parts.method.trained_mut() {
             role.restore(&mut state)?;
         }

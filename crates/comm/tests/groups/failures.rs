@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use comm::{Error, Group, Ranks, State};
+use comm::{Error, Group, RankState, Ranks};
 
 use super::part;
 
@@ -130,7 +130,7 @@ fn a_rank_that_ended_is_not_waited_for() {
         .run(|group| (group.rank() == 0).then(|| group.all_reduce(part(0, 0, 1)).unwrap_err()));
     let error = results.into_iter().find_map(Result::unwrap).unwrap();
     let Error::Missing { absent, .. } = &error else { panic!("{error}") };
-    assert_eq!((absent[0].rank, &absent[0].state), (1, &State::Ended));
+    assert_eq!((absent[0].rank, &absent[0].state), (1, &RankState::Ended));
     assert!(start.elapsed() < LONG / 2, "it was waited for");
 }
 

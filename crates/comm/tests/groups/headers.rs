@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use burn::tensor::{DType, Tensor};
-use comm::{Error, Group, Ranks, State};
+use comm::{Error, Group, RankState, Ranks};
 
 use super::{part, values};
 
@@ -132,7 +132,10 @@ fn all_that_stay_away_are_named_with_their_last_call() {
         let text = error.to_string();
         let Error::Missing { absent, .. } = error else { panic!("{text}") };
         assert_eq!(absent.iter().map(|absence| absence.rank).collect::<Vec<_>>(), [1, 3]);
-        assert!(absent.iter().all(|absence| matches!(absence.state, State::After(_))), "{text}");
+        assert!(
+            absent.iter().all(|absence| matches!(absence.state, RankState::After(_))),
+            "{text}"
+        );
         assert!(text.contains("its last call was all_reduce 0 of group `world` for the start"));
     }
 }

@@ -6,7 +6,7 @@
 
 mod impostors;
 
-use data::world::{Evidence, Judge, MovingShape, Options, World};
+use data::world::{Evidence, Judge, MovingShape, World, WorldOptions};
 use impostors::{Change, HARM, IMPOSTORS};
 
 /// The rates of one row.
@@ -21,14 +21,14 @@ struct Rates {
 
 fn main() -> data::Result<()> {
     let clips = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(192);
-    let world = World::new(Options::default(), 3)?;
-    let varied = Options {
+    let world = World::new(WorldOptions::default(), 3)?;
+    let varied = WorldOptions {
         frames: 9,
         height: 43,
         width: 39,
         size: [8.0, 13.0],
         speed: [1.0, 2.5],
-        ..Options::default()
+        ..WorldOptions::default()
     };
     let varied = World::new(varied, 4)?;
     let started = std::time::Instant::now();

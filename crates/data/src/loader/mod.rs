@@ -88,7 +88,7 @@ fn group_name<'a>(shapes: impl Iterator<Item = (&'a str, &'a [usize])>) -> Strin
 /// How batches are made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Options {
+pub struct LoaderOptions {
     /// Samples of a global batch.
     pub batch: usize,
     /// Decides the order and which captions are dropped.
@@ -101,9 +101,15 @@ pub struct Options {
     pub prefetch: usize,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { batch: 1, seed: 0, partial: Partial::Keep, caption_dropout: 0.0, prefetch: 2 }
+impl Default for LoaderOptions {
+    fn default() -> LoaderOptions {
+        LoaderOptions {
+            batch: 1,
+            seed: 0,
+            partial: Partial::Keep,
+            caption_dropout: 0.0,
+            prefetch: 2,
+        }
     }
 }
 
@@ -147,7 +153,7 @@ impl Loader {
     pub fn new(
         samples: Arc<dyn Samples>,
         null: BTreeMap<String, TensorData>,
-        options: Options,
+        options: LoaderOptions,
         replica: Replica,
         cursor: Cursor,
     ) -> Result<Loader> {
@@ -200,7 +206,7 @@ impl Drop for Loader {
 struct Reader {
     samples: Arc<dyn Samples>,
     null: BTreeMap<String, TensorData>,
-    options: Options,
+    options: LoaderOptions,
     replica: Replica,
     plan: Plan,
 }

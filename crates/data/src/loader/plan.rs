@@ -6,7 +6,7 @@ use diffusion::Draw;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Options, Replica, Samples};
+use super::{LoaderOptions, Replica, Samples};
 use crate::error::{Error, Result};
 
 /// A place in the endless sequence of batches.
@@ -46,7 +46,7 @@ impl Plan {
     ///
     /// # Errors
     /// There are none, a batch has none, or a part of some batch would have none.
-    pub fn new(samples: &dyn Samples, options: Options, replica: Replica) -> Result<Plan> {
+    pub fn new(samples: &dyn Samples, options: LoaderOptions, replica: Replica) -> Result<Plan> {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for index in 0..samples.count() {
             groups.entry(samples.group(index)).or_default().push(index);

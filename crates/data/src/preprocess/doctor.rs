@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::buckets::Buckets;
-use super::manifest::Entry;
+use super::manifest::ManifestEntry;
 use super::mask::{self, Mask};
 use super::{Media, Probe};
 use crate::store::Bucket;
@@ -168,14 +168,14 @@ pub struct Reference {
 
 /// What the doctor found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct DoctorReport {
     /// What will be encoded, in order.
     pub planned: Vec<Planned>,
     /// What will be skipped, in order.
     pub skipped: Vec<Skipped>,
 }
 
-impl Report {
+impl DoctorReport {
     /// How many references each bucket gets.
     pub fn reference_buckets(&self) -> BTreeMap<Bucket, usize> {
         let mut counts = BTreeMap::new();
@@ -193,8 +193,8 @@ impl Report {
 }
 
 /// Looks at every clip without decoding it.
-pub fn doctor(entries: &[Entry], media: &dyn Media, buckets: &Buckets) -> Report {
-    let mut report = Report::default();
+pub fn doctor(entries: &[ManifestEntry], media: &dyn Media, buckets: &Buckets) -> DoctorReport {
+    let mut report = DoctorReport::default();
     let mut seen = Seen::default();
     for entry in entries {
         let examined = examine(entry, media, buckets);
@@ -207,7 +207,7 @@ pub fn doctor(entries: &[Entry], media: &dyn Media, buckets: &Buckets) -> Report
     report
 }
 
-fn examine(entry: &Entry, media: &dyn Media, buckets: &Buckets) -> Result<Planned, Reason> {
+fn examine(entry: &ManifestEntry, media: &dyn Media, buckets: &Buckets) -> Result<Planned, Reason> {
     let probe = probe(media, &entry.path)?;
     let caption = entry.caption.as_deref().ok_or(Reason::NoCaption)?;
     if caption.trim().is_empty() {

@@ -22,7 +22,7 @@ const MASK: [&str; 1] = ["mask"];
 
 /// A clip that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ManifestEntry {
     /// Its name in the dataset: its path as it is listed.
     pub id: String,
     /// Where it is.
@@ -41,7 +41,7 @@ pub struct Entry {
 ///
 /// # Errors
 /// It cannot be read, is none of these, or lacks a column.
-pub fn find_sources(path: &Path) -> Result<Vec<Entry>> {
+pub fn find_sources(path: &Path) -> Result<Vec<ManifestEntry>> {
     if path.is_dir() {
         return walk(path);
     }
@@ -82,7 +82,7 @@ impl Row {
     }
 }
 
-fn entries(folder: &Path, rows: &[Row]) -> Result<Vec<Entry>, String> {
+fn entries(folder: &Path, rows: &[Row]) -> Result<Vec<ManifestEntry>, String> {
     let entry = |row: &Row| {
         let path = row.require(&PATH)?;
         if path.is_empty() {
@@ -91,7 +91,7 @@ fn entries(folder: &Path, rows: &[Row]) -> Result<Vec<Entry>, String> {
         let other = |names: &[&str]| {
             row.get(names).filter(|path| !path.is_empty()).map(|path| folder.join(path))
         };
-        Ok(Entry {
+        Ok(ManifestEntry {
             id: path.to_owned(),
             path: folder.join(path),
             caption: Some(row.require(&CAPTION)?.to_owned()),
@@ -103,7 +103,7 @@ fn entries(folder: &Path, rows: &[Row]) -> Result<Vec<Entry>, String> {
 }
 
 /// The clips below a folder in the order of their names. What begins with a dot is left out.
-fn walk(root: &Path) -> Result<Vec<Entry>> {
+fn walk(root: &Path) -> Result<Vec<ManifestEntry>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -131,7 +131,7 @@ fn walk(root: &Path) -> Result<Vec<Entry>> {
         let parts: Vec<_> = parts.map(|part| part.as_os_str().to_string_lossy()).collect();
         let caption = fs::read_to_string(path.with_extension("txt")).ok();
         let caption = caption.map(|caption| caption.trim().to_owned());
-        Entry { id: parts.join("/"), path, caption, reference: None, mask: None }
+        ManifestEntry { id: parts.join("/"), path, caption, reference: None, mask: None }
     };
     Ok(found.into_iter().map(entry).collect())
 }

@@ -19,9 +19,9 @@ use std::path::Path;
 use burn::tensor::TensorData;
 
 pub use buckets::{Buckets, Rules};
-pub use doctor::{Planned, Reason, Reference, Report, Skipped, doctor};
+pub use doctor::{DoctorReport, Planned, Reason, Reference, Skipped, doctor};
 pub use files::{Decoded, MediaFiles};
-pub use manifest::{Entry, find_sources};
+pub use manifest::{ManifestEntry, find_sources};
 pub use mask::{Mask, MaskKind, is_white, touched};
 pub use run::{Progress, Summary, preprocess};
 

@@ -4,9 +4,9 @@
 //! order and on any rank, with the same bits. Which scenes a model may see is the caller's choice.
 //!
 //! ```
-//! use data::world::{Options, World};
+//! use data::world::{WorldOptions, World};
 //!
-//! let world = World::new(Options::default(), 7)?;
+//! let world = World::new(WorldOptions::default(), 7)?;
 //! let shown = world.show(0);
 //! assert_eq!(shown.clip.size(), [8, 32, 32]);
 //! assert_eq!(shown.caption(), "a red circle moves left");
@@ -46,7 +46,7 @@ const SMALLEST: f64 = 6.0;
 /// What a world looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Options {
+pub struct WorldOptions {
     /// Frames of a clip, at least 2.
     pub frames: usize,
     /// Height of a frame in pixels.
@@ -63,10 +63,10 @@ pub struct Options {
     pub tone: Option<Tone>,
 }
 
-impl Default for Options {
+impl Default for WorldOptions {
     /// 8 frames of 32x32 with a shape 10 pixels wide that moves 2 pixels per frame, without sound.
-    fn default() -> Options {
-        Options {
+    fn default() -> WorldOptions {
+        WorldOptions {
             frames: 8,
             height: 32,
             width: 32,
@@ -81,7 +81,7 @@ impl Default for Options {
 /// A world that can be: every clip of it keeps its shape within the frame.
 #[derive(Clone, Debug)]
 pub struct World {
-    options: Options,
+    options: WorldOptions,
     draw: Draw,
     scenes: Vec<MovingShape>,
 }
@@ -129,7 +129,7 @@ impl World {
     ///
     /// # Errors
     /// A number that is no size or speed, or a shape that could not stay within the frame.
-    pub fn new(options: Options, seed: u64) -> Result<World> {
+    pub fn new(options: WorldOptions, seed: u64) -> Result<World> {
         check_ranges(&options)?;
         check_room(&options)?;
         let draw = Draw::new(seed).stream("shapes-world");
@@ -148,7 +148,7 @@ impl World {
     }
 
     /// What it looks like.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &WorldOptions {
         &self.options
     }
 
@@ -193,7 +193,7 @@ impl World {
     }
 
     fn paint(&self, scene: &MovingShape, motion: &Motion) -> Clip {
-        let Options { frames, height, width, .. } = self.options;
+        let WorldOptions { frames, height, width, .. } = self.options;
         let mut clip = Clip::black([frames, height, width]);
         let whole = Window { top: 0, left: 0, height, width };
         let rgb = scene.colour.rgb();
@@ -215,8 +215,8 @@ fn refused(what: String, remedy: &str) -> Error {
 }
 
 /// Every number is one, and every range rises.
-fn check_ranges(options: &Options) -> Result<()> {
-    let Options { frames, size, speed, fps, tone, .. } = options;
+fn check_ranges(options: &WorldOptions) -> Result<()> {
+    let WorldOptions { frames, size, speed, fps, tone, .. } = options;
     let rises = |[low, high]: [f64; 2]| low <= high && high.is_finite();
     if *frames < 2 {
         return Err(refused(format!("clips of {frames} frames"), "motion needs at least 2"));
@@ -243,8 +243,8 @@ fn check_ranges(options: &Options) -> Result<()> {
 }
 
 /// The largest and fastest shape stays within the frame, and most of a frame is background.
-fn check_room(options: &Options) -> Result<()> {
-    let Options { frames, height, width, size, speed, .. } = *options;
+fn check_room(options: &WorldOptions) -> Result<()> {
+    let WorldOptions { frames, height, width, size, speed, .. } = *options;
     let (shape, extent) = (size[1], height.min(width) as f64);
     let travel = speed[1] * (frames - 1) as f64;
     let needed = (shape + travel).max(2.0 * shape);

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use burn::tensor::{Device, TensorData};
-use data::loader::{Cursor, LoadedBatch, Loader, Options, Partial, Plan, Replica, Samples};
+use data::loader::{Cursor, LoadedBatch, Loader, LoaderOptions, Partial, Plan, Replica, Samples};
 use data::store::{AUDIO_LATENTS, LATENTS, Sample, TEXT};
-use data::world::{Options as WorldOptions, Rendered, Tone, World};
+use data::world::{Rendered, Tone, World, WorldOptions};
 
 use crate::sample;
 
@@ -21,11 +21,17 @@ fn null() -> BTreeMap<String, TensorData> {
     BTreeMap::from([(TEXT.to_owned(), TensorData::new(vec![9.0f32; 6], [2, 3]))])
 }
 
-fn options() -> Options {
-    Options { batch: 4, seed: 5, caption_dropout: 0.3, prefetch: 3, ..Options::default() }
+fn options() -> LoaderOptions {
+    LoaderOptions {
+        batch: 4,
+        seed: 5,
+        caption_dropout: 0.3,
+        prefetch: 3,
+        ..LoaderOptions::default()
+    }
 }
 
-fn loader(options: Options, part: Replica, cursor: Cursor) -> data::Result<Loader> {
+fn loader(options: LoaderOptions, part: Replica, cursor: Cursor) -> data::Result<Loader> {
     Loader::new(Arc::new(samples()), null(), options, part, cursor)
 }
 
@@ -71,7 +77,7 @@ fn resuming_anywhere_is_as_if_nothing_had_happened() {
 
 #[test]
 fn the_global_batches_are_the_same_at_every_world_size() {
-    let options = Options { batch: 5, partial: Partial::Drop, ..options() };
+    let options = LoaderOptions { batch: 5, partial: Partial::Drop, ..options() };
     let mut whole = loader(options, Replica::ONLY, Cursor::default()).unwrap();
     let whole = take(&mut whole, 12);
     for world in [2, 3, 5] {
@@ -111,7 +117,7 @@ fn each_sample_is_seen_once_per_epoch() {
 
 #[test]
 fn with_drop_every_batch_is_full_and_who_waits_changes() {
-    let options = Options { partial: Partial::Drop, ..options() };
+    let options = LoaderOptions { partial: Partial::Drop, ..options() };
     let mut loader = loader(options, Replica::ONLY, Cursor::default()).unwrap();
     let groups: BTreeMap<_, _> =
         loader.plan().groups().map(|(name, count)| (name.to_owned(), count)).collect();
@@ -132,7 +138,7 @@ fn with_drop_every_batch_is_full_and_who_waits_changes() {
 fn batches_stack_what_the_samples_hold() {
     let device = Device::flex();
     let samples = samples();
-    let options = Options { caption_dropout: 0.0, ..options() };
+    let options = LoaderOptions { caption_dropout: 0.0, ..options() };
     let mut loader = loader(options, Replica::ONLY, Cursor::default()).unwrap();
     for batch in take(&mut loader, 16) {
         let latents = batch.tensor::<5>(LATENTS, &device).unwrap().into_data();
@@ -167,7 +173,7 @@ fn batches_stack_what_the_samples_hold() {
 #[test]
 fn captions_are_dropped_by_seed_epoch_and_sample() {
     let device = Device::flex();
-    let drops = |options: Options, part: Replica| {
+    let drops = |options: LoaderOptions, part: Replica| {
         let mut loader = loader(options, part, Cursor::default()).unwrap();
         let per_epoch = loader.plan().batches_per_epoch() as usize;
         let mut drops = BTreeMap::new();
@@ -190,27 +196,37 @@ fn captions_are_dropped_by_seed_epoch_and_sample() {
         assert_eq!(own.len(), 2);
     }
     // Neither the batch size nor another seed's order decides it.
-    assert_eq!(drops(Options { batch: 7, ..options() }, Replica::ONLY), first);
-    assert_ne!(drops(Options { seed: 6, ..options() }, Replica::ONLY), first);
+    assert_eq!(drops(LoaderOptions { batch: 7, ..options() }, Replica::ONLY), first);
+    assert_ne!(drops(LoaderOptions { seed: 6, ..options() }, Replica::ONLY), first);
 }
 
 #[test]
 fn what_cannot_be_loaded_is_refused() {
     let message = |made: data::Result<Loader>| made.err().unwrap().to_string();
-    let refuse = |options: Options, part: Replica, cursor: Cursor, expected: &str| {
+    let refuse = |options: LoaderOptions, part: Replica, cursor: Cursor, expected: &str| {
         let message = message(loader(options, part, cursor));
         assert!(message.contains(expected), "{message}");
     };
     let start = Cursor::default();
     let three = Replica { rank: 1, world: 3 };
-    refuse(Options { batch: 0, ..options() }, Replica::ONLY, start, "set batch to at least 1");
-    refuse(Options { batch: 2, ..options() }, three, start, "cannot be cut into 3 parts");
+    refuse(
+        LoaderOptions { batch: 0, ..options() },
+        Replica::ONLY,
+        start,
+        "set batch to at least 1",
+    );
+    refuse(LoaderOptions { batch: 2, ..options() }, three, start, "cannot be cut into 3 parts");
     refuse(options(), Replica { rank: 3, world: 3 }, start, "rank 3 is not one of 3");
     refuse(options(), three, start, "has 2 samples, too few for 3 parts");
-    let drop = Options { partial: Partial::Drop, ..options() };
-    refuse(Options { batch: 15, ..drop }, Replica::ONLY, start, "the most are 14");
+    let drop = LoaderOptions { partial: Partial::Drop, ..options() };
+    refuse(LoaderOptions { batch: 15, ..drop }, Replica::ONLY, start, "the most are 14");
     refuse(options(), Replica::ONLY, Cursor { epoch: 0, position: 7 }, "an epoch has 7");
-    refuse(Options { caption_dropout: 1.5, ..options() }, Replica::ONLY, start, "not a share");
+    refuse(
+        LoaderOptions { caption_dropout: 1.5, ..options() },
+        Replica::ONLY,
+        start,
+        "not a share",
+    );
     let none = Loader::new(Arc::new(samples()), BTreeMap::new(), options(), Replica::ONLY, start);
     assert!(message(none).contains("needs the null text of `text`"));
     let empty = Loader::new(Arc::new(Vec::new()), null(), options(), Replica::ONLY, start);
@@ -224,7 +240,7 @@ fn the_shapes_world_comes_in_batches() {
     let tone = Some(Tone::default());
     let world = World::new(WorldOptions { tone, ..WorldOptions::default() }, 9).unwrap();
     let rendered = Rendered::new(world.clone(), 30).unwrap();
-    let options = Options { batch: 6, caption_dropout: 0.2, ..Options::default() };
+    let options = LoaderOptions { batch: 6, caption_dropout: 0.2, ..LoaderOptions::default() };
     let (null, samples) = (rendered.null(), Arc::new(rendered.clone()));
     let mut loader = Loader::new(samples, null, options, Replica::ONLY, Cursor::default()).unwrap();
     let batch = loader.next_batch().unwrap();

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::TensorData;
 use data::Clip;
 use data::preprocess::{
-    Buckets, Cause, Encode, Entry, Media, Probe, Reason, Report, RgbFrame, Rules, Summary, doctor,
-    find_sources, preprocess,
+    Buckets, Cause, DoctorReport, Encode, ManifestEntry, Media, Probe, Reason, RgbFrame, Rules,
+    Summary, doctor, find_sources, preprocess,
 };
 use data::store::{Dataset, Fingerprint, LATENTS, REF_LATENTS, TEXT, Writer};
 
@@ -115,7 +115,7 @@ fn clips(root: &Path) {
     put("nothing.txt", "nothing");
 }
 
-fn reasons(report: &Report) -> BTreeMap<&str, String> {
+fn reasons(report: &DoctorReport) -> BTreeMap<&str, String> {
     report.skipped.iter().map(|it| (it.id.as_str(), it.reason.to_string())).collect()
 }
 
@@ -152,14 +152,14 @@ fn tables_of_every_kind_list_the_same() {
         path
     };
     let expected = vec![
-        Entry {
+        ManifestEntry {
             id: "a/1.mp4".into(),
             path: folder.path().join("a/1.mp4"),
             caption: Some("red, and round".into()),
             reference: Some(folder.path().join("r.mp4")),
             mask: None,
         },
-        Entry {
+        ManifestEntry {
             id: "2.mp4".into(),
             path: folder.path().join("2.mp4"),
             caption: Some(String::new()),
@@ -211,13 +211,13 @@ fn references_and_repeated_paths_are_checked() {
     put("c.mp4", "9 64 64 7");
     let entries = find_sources(&folder.path().join("t.csv")).unwrap();
     let mut more = entries.clone();
-    more.push(Entry {
+    more.push(ManifestEntry {
         id: "d".into(),
         reference: Some(folder.path().join("gone")),
         ..entries[5].clone()
     });
     let short = Some(folder.path().join("short.mp4"));
-    more.push(Entry { id: "e".into(), reference: short, ..entries[5].clone() });
+    more.push(ManifestEntry { id: "e".into(), reference: short, ..entries[5].clone() });
     let report = doctor(&more, &TextMedia, &buckets());
     // Copies differ in what they are made from or in their caption, so both stay.
     let planned: Vec<_> = report.planned.iter().map(|it| it.id.as_str()).collect();

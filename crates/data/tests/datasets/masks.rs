@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use burn::tensor::{DType, TensorData};
 use data::Clip;
 use data::preprocess::{
-    Buckets, Cause, Encode, MaskKind, Media, Probe, Report, RgbFrame, Rules, Summary, doctor,
+    Buckets, Cause, DoctorReport, Encode, MaskKind, Media, Probe, RgbFrame, Rules, Summary, doctor,
     find_sources, preprocess,
 };
 use data::store::{Dataset, Fingerprint, LATENTS, MASK, TEXT, Writer, hash_parts};
@@ -125,7 +125,7 @@ impl Place {
         self.put("t.csv", &format!("path,caption,mask\n{}", rows.collect::<String>()));
     }
 
-    fn examine(&self) -> Report {
+    fn examine(&self) -> DoctorReport {
         let buckets = Buckets::new(vec!["32x32x9".parse().unwrap()], Rules::default()).unwrap();
         doctor(&find_sources(&self.0.path().join("t.csv")).unwrap(), &Boxes, &buckets)
     }

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 use data::Clip;
-use data::world::{MovingShape, Options, SoundBlocks, SpaceToDepth, Tone, Words, World};
+use data::world::{MovingShape, SoundBlocks, SpaceToDepth, Tone, Words, World, WorldOptions};
 use diffusion::Draw;
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
@@ -48,7 +48,7 @@ fn a_latent_is_twice_its_pixel() {
 fn a_batch_of_latents_is_a_list_of_clips() {
     let device = Device::flex();
     let codec = SpaceToDepth::default();
-    let world = World::new(Options::default(), 2).unwrap();
+    let world = World::new(WorldOptions::default(), 2).unwrap();
     let clips: Vec<_> = (0..3).map(|index| world.show(index).clip).collect();
     let latents = clips.iter().map(|clip| codec.encode(clip, &device).unwrap()).collect();
     assert_eq!(codec.decode(Tensor::cat(latents, 0)).unwrap(), clips);
@@ -75,7 +75,7 @@ fn sizes_that_do_not_divide_are_refused() {
 fn sound_and_back_is_the_identity_to_the_bit() {
     let device = Device::flex();
     let tone = Some(Tone::default());
-    let world = World::new(Options { tone, ..Options::default() }, 2).unwrap();
+    let world = World::new(WorldOptions { tone, ..WorldOptions::default() }, 2).unwrap();
     let samples = world.show(5).tone.unwrap();
     let codec = SoundBlocks { block: 250 };
     let latents = codec.encode(&samples, &device).unwrap();

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use data::world::{Colour, Direction, Follows, MovingShape, Options, PITCHES, Shape, Tone, World};
+use data::world::{
+    Colour, Direction, Follows, MovingShape, PITCHES, Shape, Tone, World, WorldOptions,
+};
 
 /// Awkward on purpose: odd sizes and frame counts, sizes and speeds that vary.
-fn varied() -> Options {
+fn varied() -> WorldOptions {
     let (size, speed) = ([7.5, 12.0], [1.0, 2.3]);
-    Options { frames: 9, height: 35, width: 47, size, speed, ..Options::default() }
+    WorldOptions { frames: 9, height: 35, width: 47, size, speed, ..WorldOptions::default() }
 }
 
 #[test]
@@ -42,7 +44,7 @@ fn a_clip_has_these_bits() {
 
 #[test]
 fn every_clip_shows_its_scene_within_the_frame() {
-    for options in [Options::default(), varied()] {
+    for options in [WorldOptions::default(), varied()] {
         let world = World::new(options, 3).unwrap();
         for index in 0..96 {
             let shown = world.show(index);
@@ -125,11 +127,11 @@ fn clips_take_turns_through_the_scenes() {
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 48);
     let held_out = [all[3], all[17], all[30], all[46]];
     let kept: Vec<_> = all.into_iter().filter(|scene| !held_out.contains(scene)).collect();
-    let world = World::new(Options::default(), 1).unwrap().with_scenes(kept.clone()).unwrap();
+    let world = World::new(WorldOptions::default(), 1).unwrap().with_scenes(kept.clone()).unwrap();
     let shown: Vec<_> = (0..88).map(|index| world.show(index).scene).collect();
     assert_eq!(shown[..44], kept);
     assert_eq!(shown[44..], kept);
-    assert!(World::new(Options::default(), 1).unwrap().with_scenes(Vec::new()).is_err());
+    assert!(World::new(WorldOptions::default(), 1).unwrap().with_scenes(Vec::new()).is_err());
 }
 
 #[test]
@@ -151,29 +153,29 @@ fn captions_are_read_as_they_are_written() {
 
 #[test]
 fn impossible_worlds_are_refused_with_a_remedy() {
-    let default = Options::default();
+    let default = WorldOptions::default();
     let tone = Some(Tone { sample_rate: 2000, ..Tone::default() });
     let cases = [
-        (Options { frames: 1, ..default }, "motion needs at least 2"),
-        (Options { size: [5.0, 10.0], ..default }, "from 6 pixels on"),
-        (Options { size: [10.0, 9.0], ..default }, "from 6 pixels on"),
-        (Options { size: [10.0, f64::INFINITY], ..default }, "from 6 pixels on"),
-        (Options { speed: [0.0, 2.0], ..default }, "above 0"),
-        (Options { speed: [f64::NAN, 2.0], ..default }, "above 0"),
-        (Options { frames: 20, ..default }, "both sides need at least 48"),
-        (Options { width: 17, ..default }, "both sides need at least 24"),
+        (WorldOptions { frames: 1, ..default }, "motion needs at least 2"),
+        (WorldOptions { size: [5.0, 10.0], ..default }, "from 6 pixels on"),
+        (WorldOptions { size: [10.0, 9.0], ..default }, "from 6 pixels on"),
+        (WorldOptions { size: [10.0, f64::INFINITY], ..default }, "from 6 pixels on"),
+        (WorldOptions { speed: [0.0, 2.0], ..default }, "above 0"),
+        (WorldOptions { speed: [f64::NAN, 2.0], ..default }, "above 0"),
+        (WorldOptions { frames: 20, ..default }, "both sides need at least 48"),
+        (WorldOptions { width: 17, ..default }, "both sides need at least 24"),
         (
-            Options { size: [17.0, 17.0], speed: [1.0, 1.0], ..default },
+            WorldOptions { size: [17.0, 17.0], speed: [1.0, 1.0], ..default },
             "both sides need at least 34",
         ),
-        (Options { fps: 0.0, ..default }, "a number above 0"),
-        (Options { tone, ..default }, "give at least 3324"),
+        (WorldOptions { fps: 0.0, ..default }, "a number above 0"),
+        (WorldOptions { tone, ..default }, "give at least 3324"),
     ];
     for (options, expected) in cases {
         let message = World::new(options, 0).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     }
-    let fits = Options { width: 24, height: 24, ..default };
+    let fits = WorldOptions { width: 24, height: 24, ..default };
     assert!(World::new(fits, 0).is_ok());
 }
 
@@ -181,7 +183,7 @@ fn impossible_worlds_are_refused_with_a_remedy() {
 fn a_tone_has_the_pitch_of_its_scene() {
     for follows in [Follows::Direction, Follows::Colour] {
         let tone = Some(Tone { follows, sample_rate: 8000 });
-        let world = World::new(Options { tone, ..Options::default() }, 0).unwrap();
+        let world = World::new(WorldOptions { tone, ..WorldOptions::default() }, 0).unwrap();
         for index in 0..48 {
             let shown = world.show(index);
             let samples = shown.tone.unwrap();
@@ -195,5 +197,5 @@ fn a_tone_has_the_pitch_of_its_scene() {
             assert!((rising as f64 - PITCHES[place] / 2.0).abs() < 1.5);
         }
     }
-    assert_eq!(World::new(Options::default(), 0).unwrap().show(0).tone, None);
+    assert_eq!(World::new(WorldOptions::default(), 0).unwrap().show(0).tone, None);
 }

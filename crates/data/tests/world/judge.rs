@@ -4,15 +4,16 @@
 mod impostors;
 
 use data::Clip;
-use data::world::{Colour, Follows, Judge, MovingShape, Options, Reading, Tone, World};
+use data::world::{Colour, Follows, Judge, MovingShape, Reading, Tone, World, WorldOptions};
 use diffusion::Draw;
 use impostors::{Change, HARM, IMPOSTORS};
 
 /// The default world, and one of odd and varied sizes.
 fn worlds() -> [World; 2] {
     let (size, speed) = ([8.0, 13.0], [1.0, 2.5]);
-    let varied = Options { frames: 9, height: 43, width: 39, size, speed, ..Options::default() };
-    [World::new(Options::default(), 21).unwrap(), World::new(varied, 22).unwrap()]
+    let varied =
+        WorldOptions { frames: 9, height: 43, width: 39, size, speed, ..WorldOptions::default() };
+    [World::new(WorldOptions::default(), 21).unwrap(), World::new(varied, 22).unwrap()]
 }
 
 /// How many of the clips are read as some scene, as a share: the right one, and another.
@@ -122,7 +123,7 @@ fn attributes_are_answered_one_by_one() {
 
 #[test]
 fn strange_clips_show_nothing() {
-    let judge = Judge::new(&Options::default());
+    let judge = Judge::new(&WorldOptions::default());
     let mut broken = worlds()[0].show(0).clip;
     broken.pixels_mut()[100] = f32::NAN;
     let mut red = Clip::black([8, 32, 32]);
@@ -137,7 +138,7 @@ fn strange_clips_show_nothing() {
 #[test]
 fn tones_are_heard_under_noise_and_a_little_out_of_tune() {
     let tone = Tone { follows: Follows::Colour, sample_rate: 8000 };
-    let judge = Judge::new(&Options::default());
+    let judge = Judge::new(&WorldOptions::default());
     for (index, scene) in MovingShape::of(&Colour::KNOWN).into_iter().enumerate().step_by(3) {
         let clean = tone.waveform(&scene, 0.5);
         let noise = Draw::new(1).stream("noise").sample(index as u64).normal(0..clean.len());

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 use image::{Rgb, RgbImage};
-use nn::Options;
+use nn::ConfigReader;
 use serde_json::{Value, json};
 
 use super::resize::Filter;
@@ -103,7 +103,7 @@ const IGNORED: [&str; 9] = [
 
 /// Reads the file with transformers' defaults.
 fn read(text: &str) -> nn::Result<ClipPreprocessor> {
-    let mut options = Options::parse("CLIPImageProcessor", text)?;
+    let mut options = ConfigReader::parse("CLIPImageProcessor", text)?;
     options.ignore(&IGNORED);
     // These would make another picture of it.
     for option in ["do_pad", "use_square_size", "default_to_square"] {
@@ -135,7 +135,7 @@ fn read(text: &str) -> nn::Result<ClipPreprocessor> {
     Ok(preprocessor)
 }
 
-fn read_filter(options: &mut Options) -> nn::Result<Filter> {
+fn read_filter(options: &mut ConfigReader) -> nn::Result<Filter> {
     match options.count("resample", 3, 0..=usize::MAX)? {
         1 => Ok(Filter::Lanczos),
         2 => Ok(Filter::Bilinear),
@@ -148,7 +148,7 @@ fn read_filter(options: &mut Options) -> nn::Result<Filter> {
 }
 
 fn read_channels(
-    options: &mut Options,
+    options: &mut ConfigReader,
     key: &'static str,
     default: [f32; 3],
 ) -> nn::Result<[f32; 3]> {
@@ -160,7 +160,7 @@ fn read_channels(
 }
 
 /// An edge, which old files hold as a bare number, or height and width.
-fn read_size(options: &mut Options, key: &'static str) -> nn::Result<Target> {
+fn read_size(options: &mut ConfigReader, key: &'static str) -> nn::Result<Target> {
     let value = options.take(key).unwrap_or_else(|| json!(224));
     let side = |value: &Value| {
         let side = value.as_u64().and_then(|side| usize::try_from(side).ok());

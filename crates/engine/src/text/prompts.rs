@@ -80,9 +80,9 @@ impl PromptEncoder {
     /// A prompt is too long.
     pub(crate) fn check(&self, request: &Request, device: &Device) -> Result<()> {
         let PromptEncoder::Words(words) = self else { return Ok(()) };
-        let texts = request.prompts.iter().chain([&request.negative]);
-        for text in texts {
-            vectors(words, text, device)?;
+        let prompts = request.prompts.iter().map(|text| (Field::Prompt, text));
+        for (field, text) in prompts.chain([(Field::Negative, &request.negative)]) {
+            vectors(words, text, device).map_err(|err| Error::request(field, err.to_string()))?;
         }
         Ok(())
     }
@@ -125,12 +125,12 @@ impl PromptEncoder {
 }
 
 /// The vectors `[1, L, D]` of a caption; an empty one is no caption at all.
-fn vectors(words: &Words, text: &str, device: &Device) -> Result<Tensor<3>> {
+///
+/// # Errors
+/// It is too long.
+fn vectors(words: &Words, text: &str, device: &Device) -> data::Result<Tensor<3>> {
     match text.trim() {
         "" => Ok(words.null(device).unsqueeze()),
-        text => words
-            .embed(text, device)
-            .map(Tensor::unsqueeze)
-            .map_err(|err| Error::request(Field::Prompt, err.to_string())),
+        text => words.embed(text, device).map(Tensor::unsqueeze),
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use burn::tensor::{Device, Tensor};
-use families::{Condition, Description, Entry, FAMILIES, Record, describe};
+use families::{Condition, Description, EntersAs, FAMILIES, Record, describe};
 use folder::ModelFolder;
 use nn::Store;
 use serde_json::json;
@@ -66,8 +66,8 @@ fn a_record_gives_conditions_to_models_that_have_room_for_them() {
         Record { conditions: vec![Condition::Reference, Condition::Image], ..Record::default() };
     let open = |name: &str| describe(&ModelFolder::open(&goldens().join(name)).unwrap()).unwrap();
     let text = open("wan-tiny").with_record(record.clone());
-    assert_eq!(text.conditions.entry(Condition::Reference), Some(Entry::CleanTokens));
+    assert_eq!(text.conditions.enters(Condition::Reference), Some(EntersAs::CleanTokens));
     let channels = open("wan-tiny-i2v").with_record(record);
-    assert_eq!(channels.conditions.entry(Condition::Reference), None);
-    assert_eq!(channels.conditions.entry(Condition::Image), Some(Entry::Channels));
+    assert_eq!(channels.conditions.enters(Condition::Reference), None);
+    assert_eq!(channels.conditions.enters(Condition::Image), Some(EntersAs::Channels));
 }

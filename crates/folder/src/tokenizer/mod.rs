@@ -18,7 +18,7 @@ use self::settings::Settings;
 
 /// A caption in the form a text encoder wants: both have the length that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tokens {
+pub struct TokenIds {
     /// Token ids, then padding.
     pub ids: Vec<u32>,
     /// 1 for a token, 0 for padding.
@@ -56,7 +56,7 @@ impl Tokenizer {
         Ok(Tokenizer { pipeline, padding, max_length: settings.max_length })
     }
 
-    /// Tokens of a caption at the most, as `tokenizer_config.json` has it. [`Tokenizer::encode`] goes
+    /// TokenIds of a caption at the most, as `tokenizer_config.json` has it. [`Tokenizer::encode`] goes
     /// by what it is given.
     pub fn max_length(&self) -> Option<usize> {
         self.max_length
@@ -67,7 +67,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// `max_tokens` leaves no room for the special tokens, or the pipeline fails.
-    pub fn encode(&self, caption: &str, max_tokens: usize) -> Result<Tokens, TokenizerError> {
+    pub fn encode(&self, caption: &str, max_tokens: usize) -> Result<TokenIds, TokenizerError> {
         let failed = |err: tokenizers::Error| TokenizerError::Encode {
             caption: caption.to_owned(),
             reason: err.to_string(),
@@ -86,7 +86,7 @@ impl Tokenizer {
         let mut mask = vec![1; ids.len()];
         ids.resize(max_tokens, self.padding);
         mask.resize(max_tokens, 0);
-        Ok(Tokens { ids, mask })
+        Ok(TokenIds { ids, mask })
     }
 }
 

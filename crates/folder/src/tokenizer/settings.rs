@@ -26,7 +26,7 @@ pub(super) struct Settings {
     pub(super) unknown: String,
     /// How many `<extra_id_N>` follow the pieces.
     pub(super) extra_ids: usize,
-    /// Tokens of a caption at the most, if the file says so.
+    /// TokenIds of a caption at the most, if the file says so.
     pub(super) max_length: Option<usize>,
 }
 

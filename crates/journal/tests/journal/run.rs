@@ -7,8 +7,8 @@ use journal::Journal;
 use serde_json::json;
 use train::checkpoint::{CheckpointConfig, Checkpoints, Recipe};
 use train::{
-    Batch, BucketReport, Callback, Cursor, Event, Feed, LoopConfig, LossReport, Method, Outcome,
-    Parts, Pass, Report, Result, RoleReport, StepReport, Trained, Trainer,
+    Batch, BucketReport, Callback, Cursor, Event, Feed, LoopConfig, LossReport, Method,
+    MethodReport, Outcome, Parts, Pass, Result, RoleReport, StepReport, Trained, Trainer,
 };
 
 /// Learns nothing.
@@ -19,7 +19,7 @@ impl Method for Idle {
         "idle"
     }
 
-    fn accumulate(&mut self, _: &Batch, pass: &Pass) -> Result<Report> {
+    fn accumulate(&mut self, _: &Batch, pass: &Pass) -> Result<MethodReport> {
         let step = pass.iteration as f32;
         let loss = |name, scale: f32| LossReport {
             role: "student",
@@ -27,7 +27,7 @@ impl Method for Idle {
             values: vec![scale / step, 2.0 * scale / step],
             sigmas: Some(vec![0.1, 0.9]),
         };
-        Ok(Report { losses: vec![loss("video", 1.0), loss("audio", 0.1)], tokens: 12 })
+        Ok(MethodReport { losses: vec![loss("video", 1.0), loss("audio", 0.1)], tokens: 12 })
     }
 
     fn updates(&self, _: u64) -> Vec<&'static str> {

@@ -18,8 +18,8 @@ use burn::tensor::Tensor;
 use diffusion::{Guidance, NoiseLevels, Process, Scene, Solver, denoise};
 use nn::{Context, Prediction, Tracks};
 use train::{
-    Batch, Error, Frozen, LossReport, Losses, Method, ModelInputs, Noised, Pass, Report, Result,
-    STUDENT, Strategy, Trained,
+    Batch, Error, Frozen, LossReport, Losses, Method, MethodReport, ModelInputs, Noised, Pass,
+    Result, STUDENT, Strategy, Trained,
 };
 
 pub use config::{Dmd2Config, Rollout, Unconditional};
@@ -90,9 +90,9 @@ impl Dmd2 {
         scene: &Scene,
         draws: &Dmd2Draws,
         pass: &Pass,
-    ) -> Result<Report> {
+    ) -> Result<MethodReport> {
         let start = self.start(scene, draws)?;
-        let mut report = Report::default();
+        let mut report = MethodReport::default();
         let sample = match self.config.updates(pass.iteration).contains(&STUDENT) {
             true => {
                 report.tokens += start.count();
@@ -250,7 +250,7 @@ impl Method for Dmd2 {
         "dmd2"
     }
 
-    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report> {
+    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<MethodReport> {
         let scene = self.strategy.scene(batch, &pass.draws)?;
         let draws = Dmd2Draws::new(&self.config, &scene, &pass.draws);
         self.accumulate_with(&scene, &draws, pass)

@@ -9,8 +9,8 @@ use serde_json::Value;
 use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::{parameter, tensor};
 use train::{
-    Batch, Cursor, Draws, Feed, Field, Frozen, LearningRateSchedule, Learns, Method,
-    OptimizerConfig, Pass, Report, Result, Trained, Training, VideoLatents,
+    Batch, Cursor, Draws, Feed, Field, Frozen, LearningRateSchedule, Learns, Method, MethodReport,
+    OptimizerConfig, Pass, Result, Trained, Training, VideoLatents,
 };
 
 use crate::tiny::Tiny;
@@ -72,7 +72,7 @@ pub(crate) fn accumulate(
     method: &mut dyn Method,
     batch: &Batch,
     (iteration, first, share): (u64, u64, f64),
-) -> Result<Report> {
+) -> Result<MethodReport> {
     let draws = Draws::new(11, iteration, first, batch.samples);
     method.accumulate(batch, &Pass { iteration, draws, share })
 }

@@ -33,3 +33,21 @@ fn what_is_not_there_is_an_error() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no/such/path"));
 }
+
+/// What a folder can do is asked of the table; one that nobody knows is told apart, not refused.
+#[test]
+fn what_a_model_is_for() {
+    check("pixart-tiny", &["family: PixArt-alpha", "makes: pictures of", "DPMSolverMultistep"]);
+    check("pixart-sigma-tiny", &["family: PixArt-Sigma"]);
+    check(
+        "wan-tiny-i2v",
+        &["family: Wan", "clips of 81 frames of 480 x 832", "prompt: image, last_image"],
+    );
+    check("wan-tiny-experts", &["experts: 2, from timestep 875 on"]);
+    let copy = crate::folder::Copy::of("pixart-tiny");
+    copy.replace("model_index.json", "PixArtAlphaPipeline", "OtherPipeline");
+    let output = run(&["inspect", copy.path("model").to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("cannot be used here: "), "{text}");
+    assert!(text.contains("AutoencoderKL"), "{text}");
+}

@@ -41,6 +41,39 @@ fn folders_that_are_none() {
     refuses(pipeline, &[], &["OtherPipeline", "PixArtAlphaPipeline"]);
 }
 
+/// An index may say only what somebody reads.
+#[test]
+fn options_of_an_index_that_nobody_reads() {
+    let option = |copy: &Copy| {
+        copy.replace(
+            "model_index.json",
+            "\"_class_name\"",
+            "\"timestep\": [1000],\n\"_class_name\"",
+        );
+    };
+    refuses(option, &[], &["model_index.json", "`timestep`", "did you mean `timesteps`?"]);
+}
+
+/// A file that an argument names is told with that argument.
+#[test]
+fn files_that_are_not_there_are_told_with_their_argument() {
+    for flag in ["--noise", "--prompt-embeds", "--transformer", "--lora"] {
+        let copy = Copy::of("pixart-tiny");
+        // Embeddings take the place of a prompt.
+        let words = if flag == "--prompt-embeds" { &PROMPT[2..] } else { &PROMPT };
+        let output = copy.generate(&[words, &[flag, "no/such.safetensors"]].concat());
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.starts_with(&format!("error: {flag}: ")), "{text}");
+        assert!(text.contains("no/such.safetensors"), "{text}");
+        assert_eq!(output.status.code(), Some(2));
+    }
+    let copy = Copy::of("wan-tiny-i2v");
+    let output = copy.generate_to("out.gif", &["--prompt", "x", "--image", "no/such.png"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.starts_with("error: --image: ") && text.contains("no/such.png"), "{text}");
+    refuses(nothing, &["--frames", "9007199254740993"], &["--frames: it is 9007199254740993"]);
+}
+
 #[test]
 fn damaged_weights() {
     let truncate = |copy: &Copy| {

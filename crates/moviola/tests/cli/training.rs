@@ -137,6 +137,10 @@ fn a_run_is_seen_exported_examined_and_generates() {
     let export = ["export", &text("run"), "--ema", "--output", &text("model")];
     assert!(run(&export).status.success());
     assert!(!run(&export).status.success(), "nothing is overwritten");
+    let dialect = ["export", &text("run"), "--output", &text("other"), "--dialect", "comfyui"];
+    let out = run(&dialect);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("--dialect is how a LoRA calls"));
+    assert!(out.status.code() == Some(2) && !path("other").exists());
     let exam = ["exam", "--model", &text("model"), "--steps", "1", "--output", &text("exam.json")];
     let out = run(&exam);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -36,11 +36,11 @@ impl Attention for Remembering {
 /// FastVideo's `block_skip` is `full` under another name.
 #[test]
 fn a_site_is_entered_again_only_where_its_block_is_and_answers_the_same() {
-    let Question { model, store, inputs } = toy(2, 5);
+    let Question { network, store, inputs } = toy(2, 5);
     let runs = |recompute| {
         let mut attention = Remembering::default();
         let parameters = Parameters { provider: &store, trainable: &all };
-        let model: &dyn nn::Network = &model;
+        let model = &*network;
         backward(model, parameters, &inputs, &mut attention, &mut loss, recompute).unwrap();
         let own = attention.0.iter().filter(|(site, _)| site.name == "own");
         let counts: Vec<usize> = own.map(|(_, answers)| answers.len()).collect();
@@ -128,8 +128,8 @@ fn the_watcher_sees_a_site_entered_twice_and_another_streams_tokens() {
     let [twice, other] = &watched.faults[..] else { panic!("{:?}", watched.faults) };
     assert!(twice.contains("`site` of block 1 is entered twice"), "{twice}");
     assert!(other.contains("7 queries and 5 keys are not the same tokens"), "{other}");
-    let Question { model, store, inputs } = toy(1, 5);
+    let Question { network, store, inputs } = toy(1, 5);
     let mut watched = Watched::default();
-    nn::forward(&model, &Weights::new(&store), &inputs, &mut watched).unwrap();
+    nn::forward(&*network, &Weights::new(&store), &inputs, &mut watched).unwrap();
     assert!(watched.faults.is_empty(), "{:?}", watched.faults);
 }

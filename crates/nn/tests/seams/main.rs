@@ -7,10 +7,13 @@ mod masks;
 mod packing;
 mod providers;
 
+use std::sync::Arc;
+
 use testkit::parity::Question;
+
 use testkit::toy::Toy;
 
-fn toy(batch: usize, tokens: usize) -> Question<Toy> {
+fn toy(batch: usize, tokens: usize) -> Question {
     let model = Toy::small();
-    Question { model, store: model.store(), inputs: model.inputs(batch, tokens) }
+    Question { network: Arc::new(model), store: model.store(), inputs: model.inputs(batch, tokens) }
 }

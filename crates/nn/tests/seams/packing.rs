@@ -27,12 +27,12 @@ fn rebuilt(network: &dyn Network, weights: &Weights<'_>, inputs: &Inputs) -> Res
 #[test]
 fn a_bag_is_rebuilt_to_the_bit() {
     for (batch, tokens) in [(1, 5), (3, 13)] {
-        let Question { model, store, mut inputs } = toy(batch, tokens);
+        let Question { network, store, mut inputs } = toy(batch, tokens);
         // With and without what is optional.
         for _ in 0..2 {
             let weights = Weights::new(&store);
-            let want = nn::forward(&model, &weights, &inputs, &mut Plain).unwrap();
-            let got = rebuilt(&model, &weights, &inputs).unwrap();
+            let want = nn::forward(&*network, &weights, &inputs, &mut Plain).unwrap();
+            let got = rebuilt(&*network, &weights, &inputs).unwrap();
             assert_eq!(bits(got.video.as_ref().unwrap()), bits(want.video.as_ref().unwrap()));
             inputs.video.as_mut().unwrap().context.mask = None;
             inputs.video.as_mut().unwrap().levels =
@@ -43,8 +43,8 @@ fn a_bag_is_rebuilt_to_the_bit() {
 
 #[test]
 fn entries_say_what_they_are() {
-    let Question { model, store, inputs } = toy(1, 5);
-    let shared = Network::shared(&model, &Weights::new(&store), &inputs).unwrap();
+    let Question { network, store, inputs } = toy(1, 5);
+    let shared = network.shared(&Weights::new(&store), &inputs).unwrap();
     let kinds: Vec<_> = shared.kinds().collect();
     let want = [
         ("modulation", Kind::Differentiable),
@@ -63,8 +63,8 @@ fn entries_say_what_they_are() {
 
 /// What is wrong with one entry of the toy's `Shared`.
 fn fault(change: impl Fn(&mut Vec<EntryData>)) -> String {
-    let Question { model, store, inputs } = toy(1, 5);
-    let shared = Network::shared(&model, &Weights::new(&store), &inputs).expect("it runs");
+    let Question { network, store, inputs } = toy(1, 5);
+    let shared = network.shared(&Weights::new(&store), &inputs).expect("it runs");
     let mut data = shared.to_data();
     change(&mut data);
     let rebuilt = Packed::from_data(data, &Device::flex()).and_then(Shared::unpack);

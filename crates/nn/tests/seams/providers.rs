@@ -148,12 +148,12 @@ impl Provider for Failing<'_> {
 
 #[test]
 fn a_projection_can_fail() {
-    let Question { model, store, inputs } = toy(1, 5);
+    let Question { network, store, inputs } = toy(1, 5);
     let failing = Failing(&store);
     let schedule = OneDevice::default();
-    let error = schedule.predict(&model, &failing, &inputs).unwrap_err();
+    let error = schedule.predict(&*network, &failing, &inputs).unwrap_err();
     assert_eq!(error.to_string(), "the other rank is gone");
     let parameters = Parameters { provider: &failing, trainable: &all };
-    let error = schedule.backward(&model, parameters, &inputs, &mut loss).unwrap_err();
+    let error = schedule.backward(&*network, parameters, &inputs, &mut loss).unwrap_err();
     assert_eq!(error.to_string(), "the other rank is gone");
 }

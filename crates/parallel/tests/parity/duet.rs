@@ -1,5 +1,7 @@
 //! Duet: places from positions, a level per token, words, and two voices that hear each other.
 
+use std::sync::Arc;
+
 use burn::tensor::{Device, Tensor, TensorData};
 use models::dit::duet::{Duet, DuetConfig};
 use nn::{Context, Dit, Inputs, Levels, Modality, Store};
@@ -11,7 +13,7 @@ use super::{TOLERANCE, ulysses};
 const BATCH: usize = 2;
 
 /// A picture of `grid` patches, and as many tokens of sound as are asked for.
-pub(crate) fn duet(grid: [usize; 3], sound: Option<usize>) -> Question<Duet> {
+pub(crate) fn duet(grid: [usize; 3], sound: Option<usize>) -> Question {
     let channels = sound.map(|_| 4);
     let config =
         DuetConfig { heads: 4, head_width: 8, depth: 2, ..DuetConfig::new(5, channels, 3) };
@@ -41,7 +43,7 @@ pub(crate) fn duet(grid: [usize; 3], sound: Option<usize>) -> Question<Duet> {
         context: Context::text(tensor("words", [BATCH, 3, 3]), None),
         ..video.clone()
     });
-    Question { model, store, inputs: Inputs { video: Some(video), audio } }
+    Question { network: Arc::new(model), store, inputs: Inputs { video: Some(video), audio } }
 }
 
 #[test]

@@ -6,7 +6,6 @@ use nn::{Attention, Error, Mask, Plain, Qkv, Reach, Schedule, Site};
 use parallel::{Sharded, Ulysses};
 use testkit::numbers::tensor;
 use testkit::parity::Question;
-use testkit::toy::Toy;
 
 use super::toy;
 
@@ -20,10 +19,10 @@ fn refused(group: &Group, reach: Reach) -> String {
 }
 
 /// Why a question has no answer on this rank.
-fn unpredicted(question: &Question<Toy>, group: &Group) -> Error {
-    let Question { model, store, inputs } = question;
+fn unpredicted(question: &Question, group: &Group) -> Error {
+    let Question { network, store, inputs } = question;
     let schedule = Sharded::ulysses(group.clone());
-    schedule.predict(model, store, inputs).expect_err("it is refused")
+    schedule.predict(&**network, store, inputs).expect_err("it is refused")
 }
 
 /// That the group still works afterwards shows that no message was under way.
@@ -109,11 +108,11 @@ fn a_rank_that_fails_at_the_end_is_named_by_the_others() {
 #[test]
 fn a_loss_that_fails_is_handed_on() {
     let errors = on_ranks(2, |group| {
-        let Question { model, store, inputs } = toy(1, 8);
+        let Question { network, store, inputs } = toy(1, 8);
         let schedule = Sharded::ulysses(group.clone());
         let parameters = nn::Parameters { provider: &store, trainable: &testkit::parity::all };
         let mut loss = |_: &nn::Prediction| Err(Error::outside(std::fmt::Error));
-        let error = schedule.backward(&model, parameters, &inputs, &mut loss).unwrap_err();
+        let error = schedule.backward(&*network, parameters, &inputs, &mut loss).unwrap_err();
         is_intact(&group);
         matches!(error, Error::Outside(source) if source.is::<std::fmt::Error>())
     });

@@ -50,8 +50,8 @@ fn on_more_tokens_than_a_tile() {
 fn with_several_workers_per_rank() {
     let question = toy(1, 150);
     let predict = |group| {
-        let Question { model, store, inputs } = &question;
-        ulysses(&group).predict(model, store, inputs).unwrap().video.unwrap().into_data()
+        let Question { network, store, inputs } = &question;
+        ulysses(&group).predict(&**network, store, inputs).unwrap().video.unwrap().into_data()
     };
     let want = predict(comm::Group::solo());
     let ranks = Ranks { threads: 3, ..Ranks::new(2) };

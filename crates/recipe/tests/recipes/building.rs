@@ -99,6 +99,9 @@ pub(crate) fn small(model: &str, data: &Path, roles: &[&str]) -> Vec<String> {
         }
         .to_owned(),
     ];
+    if roles.contains(&"teacher") {
+        all.push("callbacks.ema={decay: 0.99}".to_owned());
+    }
     all.extend(roles.iter().map(|role| format!("models.{role}.from={}", folder(model))));
     all.extend(
         roles

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use data::media::{Frame, Waveform};
-use engine::{Answer, Audio, Frames, Given, Latents, Media, Pipeline, Request, Setup, Silent};
+use engine::{
+    Audio, Frames, Given, Latents, Media, Pipeline, PipelineOutput, Request, Setup, Silent,
+};
 use serde_json::json;
 use testkit::numbers::{numbers, parameter, values};
 
@@ -55,7 +57,7 @@ fn run(given: Given) -> engine::Result<(Tensor<5>, Vec<f32>)> {
         ..Request::default()
     };
     let mut heard = Heard::default();
-    let Answer { latents, .. } = pipeline().run(&request, &mut Silent, &mut heard)?;
+    let PipelineOutput { latents, .. } = pipeline().run(&request, &mut Silent, &mut heard)?;
     match latents {
         Some(Latents::Clip(latents)) => Ok((latents, heard.0)),
         _ => unreachable!("Duet makes clips"),

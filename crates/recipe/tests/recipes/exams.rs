@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Device, Tensor};
-use data::world::{MovingShape, Options, Rendered, Tone};
+use data::world::{MovingShape, Rendered, Tone, WorldOptions};
 use engine::{Pipeline, Setup, Silent, Solving};
 use nn::{Backward, Inputs, Loss, Network, Parameters, Prediction, Provider, Schedule, patchify};
 use recipe::{Answer, Exam, Sampling, ShapesConfig, Task};
@@ -15,7 +15,10 @@ const FIRST_CLIP: u64 = 1 << 40;
 
 fn shapes(task: Task) -> ShapesConfig {
     let tone = task.sounds().then(Tone::default);
-    ShapesConfig { world: Options { tone, ..Options::default() }, ..ShapesConfig::default() }
+    ShapesConfig {
+        world: WorldOptions { tone, ..WorldOptions::default() },
+        ..ShapesConfig::default()
+    }
 }
 
 fn exam(task: Task) -> (Exam, Vec<MovingShape>) {

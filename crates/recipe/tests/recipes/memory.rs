@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::tensor::{DType, Device};
 use recipe::{Memory, Recipe};
-use train::{STUDENT, State, Value};
+use train::{STUDENT, StateDict, Value};
 
 use crate::building::{WAN, build, dataset, folder, no_hub, read, small, tiny};
 use crate::lora::half;
@@ -14,7 +14,7 @@ fn memory(recipe: &Recipe) -> Memory {
 }
 
 /// Bytes of all tensors below a name.
-fn bytes(state: &State, below: &str) -> u64 {
+fn bytes(state: &StateDict, below: &str) -> u64 {
     let inside = state.iter().filter(|(name, _)| name.starts_with(below));
     let tensors = inside.filter_map(|(_, value)| match value {
         Value::Tensor(parameter) => Some(parameter.bytes() as u64),

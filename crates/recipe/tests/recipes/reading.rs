@@ -68,7 +68,7 @@ fn wrong_types_missing_keys_and_unknown_names_are_refused() {
     for (overrides, expected) in cases {
         let message = refused(QUICKSTART, overrides);
         assert!(message.contains(expected), "{overrides:?}: {message}");
-        assert!(message.starts_with(&format!("--set {}", overrides[0])), "{message}");
+        assert!(message.starts_with(&format!("the override {}", overrides[0])), "{message}");
         assert!(!message.ends_with('.'), "{message}");
     }
 }
@@ -166,12 +166,12 @@ fn a_student_of_few_steps_is_not_looked_at_in_others() {
 #[test]
 fn keys_that_would_do_nothing_are_refused_with_the_reason() {
     const DMD2: &str = include_str!("../../../../recipes/dmd2.yaml");
-    let (forcing, weighed) = ("method={name: diffusion_forcing}", "method={name: finetune}");
+    let forcing = "method={name: diffusion_forcing}";
     let given = "strategy={name: flexible, video: {generated: false, source: latents, weight: 2}, \
                  audio: {generated: true, source: audio_latents}}";
     let quiet = "strategy={name: flexible, video: {generated: true, source: latents}, audio: \
                  {generated: false, source: audio_latents, weight: 0.5}}";
-    let cases: [(&str, &[&str], &str, &str); 16] = [
+    let cases: [(&str, &[&str], &str, &str); 18] = [
         (DMD2, &["levels.video={kind: uniform}"], "levels", "method.score_range"),
         (DMD2, &["levels.stratified=true"], "levels", "method.timesteps"),
         (QUICKSTART, &[forcing], "levels.video", "each chunk of frames"),
@@ -208,12 +208,30 @@ fn keys_that_would_do_nothing_are_refused_with_the_reason() {
         ),
         (DMD2, &["method.shift=1"], "method.warp", "moves no timestep"),
         (QUICKSTART, &["data.held_out=3"], "data.held_out", "callbacks.validation"),
+        (
+            QUICKSTART,
+            &["callbacks.ema={start: 2000}"],
+            "callbacks.ema.start",
+            "2000 updates, so nothing is averaged",
+        ),
+        (
+            QUICKSTART,
+            &["strategy={name: flexible, video: {generated: true, source: latents, conditions: \
+               [{type: prefix, frames: 1}, {type: first_frame, probability: 0}]}}"],
+            "strategy.video.conditions.1",
+            "its probability is 0",
+        ),
     ];
     for (text, overrides, key, why) in cases {
         let message = refused(text, overrides);
         let named = format!("`{key}` would do nothing: ");
         assert!(message.contains(&named) && message.contains(why), "{overrides:?}: {message}");
     }
+}
+
+#[test]
+fn keys_of_the_world_that_would_do_nothing_are_refused_where_they_stand() {
+    let weighed = "method={name: finetune}";
     let shapes: [(&str, &str, &str); 2] = [
         ("data.source.recoloured=true", "data.source.recoloured", "looks at no reference"),
         ("data.source.world={tone: {}}", "data.source.world.tone", "takes no sound"),
@@ -227,7 +245,7 @@ fn keys_that_would_do_nothing_are_refused_with_the_reason() {
     let line = 1 + QUICKSTART.lines().count();
     assert!(message.starts_with(&format!("recipe.yaml:{line}:1: ")), "{message}");
     let message = refused(QUICKSTART, &["data.held_out=3"]);
-    assert!(message.starts_with("--set data.held_out=3: "), "{message}");
+    assert!(message.starts_with("the override data.held_out=3: "), "{message}");
 }
 
 /// What is printed with every default filled in is read again, whatever the method.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Recipe;
 use crate::error::{Error, Result};
-use crate::state::{State, Value};
+use crate::state::{StateDict, Value};
 
 /// The version of the format, which a reader must know.
 pub const VERSION: u32 = 1;
@@ -52,7 +52,7 @@ impl Manifest {
 }
 
 /// Writes a whole checkpoint into the new folder `place`, which whoever commits it flushes.
-pub(super) fn write(place: &Path, mut manifest: Manifest, state: &State) -> Result<()> {
+pub(super) fn write(place: &Path, mut manifest: Manifest, state: &StateDict) -> Result<()> {
     let path = place.join(STATE);
     (manifest.bytes, manifest.hash) =
         write_state(&path, state).map_err(|err| Error::file("write", &path, err))?;
@@ -62,7 +62,7 @@ pub(super) fn write(place: &Path, mut manifest: Manifest, state: &State) -> Resu
 }
 
 /// Writes the values and says how many bytes they are, and their hash.
-fn write_state(path: &Path, state: &State) -> io::Result<(u64, String)> {
+fn write_state(path: &Path, state: &StateDict) -> io::Result<(u64, String)> {
     let values = state.iter().map(|(name, value)| (name, Bytes(value))).collect();
     let mut file = BufWriter::new(File::create_new(path)?);
     data::write_tensors(&mut file, values, None)?;
@@ -72,7 +72,7 @@ fn write_state(path: &Path, state: &State) -> io::Result<(u64, String)> {
 }
 
 /// Reads a checkpoint, of which every byte must be as it was written.
-pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, State)> {
+pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, StateDict)> {
     let damaged = |reason: String| Error::Damaged { path: place.to_owned(), reason };
     let manifest = read_manifest(place)?;
     let file =
@@ -85,7 +85,7 @@ pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, State)> {
         return Err(damaged(format!("{STATE} is not what was written: its hash differs")));
     }
     let tensors = SafeTensors::deserialize(&file).map_err(|err| damaged(err.to_string()))?;
-    let mut state = State::new();
+    let mut state = StateDict::new();
     for (name, view) in tensors.iter() {
         match view.dtype() {
             Dtype::F32 => {

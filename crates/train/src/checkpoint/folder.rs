@@ -9,7 +9,7 @@ use data::aside::UNFINISHED;
 
 use super::file::{self, Manifest};
 use crate::error::{Error, Result};
-use crate::state::State;
+use crate::state::StateDict;
 
 const NAME: &str = "checkpoint-";
 
@@ -24,7 +24,7 @@ pub struct Found {
     /// What it says about itself.
     pub manifest: Manifest,
     /// What it holds.
-    pub state: State,
+    pub state: StateDict,
     /// Newer ones that cannot be used.
     pub skipped: Vec<Skipped>,
 }

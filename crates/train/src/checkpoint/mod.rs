@@ -23,7 +23,7 @@ pub use folder::{Found, Skipped, find, list, read};
 pub use recipe::{Recipe, differences};
 
 use crate::error::{Error, Result};
-use crate::state::State;
+use crate::state::StateDict;
 use writer::Writer;
 
 /// When checkpoints are made and which stay.
@@ -127,7 +127,7 @@ impl Checkpoints {
     pub(crate) fn begin(
         &mut self,
         step: u64,
-        state: State,
+        state: StateDict,
         facts: BTreeMap<String, String>,
     ) -> Result<()> {
         let place = folder::place(&self.folder, step);

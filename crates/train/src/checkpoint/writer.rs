@@ -8,13 +8,13 @@ use data::aside::{AsideFolder, Existing};
 
 use super::file::{self, Manifest};
 use crate::error::{Error, Result};
-use crate::state::State;
+use crate::state::StateDict;
 
 /// A checkpoint to be written.
 struct Job {
     place: PathBuf,
     manifest: Manifest,
-    state: State,
+    state: StateDict,
 }
 
 /// Hands snapshots to a thread, one at a time.
@@ -49,7 +49,12 @@ impl Writer {
     }
 
     /// Begins to write what is to appear at `place`; waits first if it is still writing.
-    pub(super) fn begin(&mut self, place: PathBuf, manifest: Manifest, state: State) -> Result<()> {
+    pub(super) fn begin(
+        &mut self,
+        place: PathBuf,
+        manifest: Manifest,
+        state: StateDict,
+    ) -> Result<()> {
         self.settle()?;
         let jobs = self.jobs.as_ref().ok_or(Error::Writer)?;
         jobs.send(Job { place, manifest, state }).map_err(|_| Error::Writer)?;
@@ -91,7 +96,7 @@ impl Writer {
 }
 
 /// A whole checkpoint on the disk, which only lacks its name.
-fn write(place: &Path, manifest: Manifest, state: &State) -> Result<AsideFolder> {
+fn write(place: &Path, manifest: Manifest, state: &StateDict) -> Result<AsideFolder> {
     let fault = |err| Error::file("write", place, err);
     let aside = AsideFolder::create(place, Existing::Refuse).map_err(fault)?;
     file::write(aside.path(), manifest, state)?;

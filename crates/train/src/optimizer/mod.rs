@@ -18,7 +18,7 @@ use rayon::prelude::*;
 pub use config::{AdamWConfig, LrMatch, MuonConfig, OptimizerConfig, SgdConfig};
 
 use crate::error::Result;
-use crate::state::State;
+use crate::state::StateDict;
 
 /// One optimizer with its state for every parameter of a role.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Update {
 }
 
 impl Optimizer {
-    /// State of zeros for all parameters.
+    /// StateDict of zeros for all parameters.
     ///
     /// # Errors
     /// A number of the config that cannot be.
@@ -112,8 +112,8 @@ impl Optimizer {
     }
 
     /// Everything it remembers.
-    pub fn state(&self) -> State {
-        let mut state = State::new();
+    pub fn state(&self) -> StateDict {
+        let mut state = StateDict::new();
         for (name, slot) in &self.slots {
             state.number(format!("{name}.step"), slot.count);
             for (part, values) in slot.kind.tensors() {
@@ -128,7 +128,7 @@ impl Optimizer {
     ///
     /// # Errors
     /// Something is missing, misshapen or left over.
-    pub fn restore(&mut self, mut state: State) -> Result<()> {
+    pub fn restore(&mut self, mut state: StateDict) -> Result<()> {
         for (name, slot) in &mut self.slots {
             slot.count = state.take_number(&format!("{name}.step"))?;
             let shape = slot.shape.clone();

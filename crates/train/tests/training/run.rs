@@ -11,8 +11,9 @@ use testkit::toy::Toy;
 use train::checkpoint::{CheckpointConfig, Checkpoints, Recipe};
 use train::{
     AdamWConfig, Averaged, Batch, Callback, Cursor, Decay, Draws, Ema, EmaConfig, Error, Event,
-    Feed, Field, LearningRateSchedule, Learns, LoopConfig, LossReport, Method, OptimizerConfig,
-    Parts, Pass, Report, Result, STUDENT, State, StepReport, Trained, Trainer, Training, Value,
+    Feed, Field, LearningRateSchedule, Learns, LoopConfig, LossReport, Method, MethodReport,
+    OptimizerConfig, Parts, Pass, Result, STUDENT, StateDict, StepReport, Trained, Trainer,
+    Training, Value,
 };
 
 pub(crate) const TOKENS: usize = 6;
@@ -72,7 +73,7 @@ impl Method for Pair {
         "pair"
     }
 
-    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<Report> {
+    fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<MethodReport> {
         let (inputs, target) = inputs(batch, &pass.draws)?;
         let sigmas = inputs.video.as_ref().unwrap().sigma.to_data().iter::<f32>().collect();
         let fault = self.fault;
@@ -102,7 +103,7 @@ impl Method for Pair {
             let values = self.critic.accumulate(&inputs, pass, &mut loss)?;
             losses.push(LossReport { role: "critic", name: "critic", values, sigmas: None });
         }
-        Ok(Report { losses, tokens: (batch.samples * TOKENS) as u64 })
+        Ok(MethodReport { losses, tokens: (batch.samples * TOKENS) as u64 })
     }
 
     fn updates(&self, iteration: u64) -> Vec<&'static str> {
@@ -264,7 +265,7 @@ impl Run {
 }
 
 /// A state as comparable bits.
-pub(crate) fn fingerprint(state: &State) -> Vec<(String, Vec<u32>)> {
+pub(crate) fn fingerprint(state: &StateDict) -> Vec<(String, Vec<u32>)> {
     let value = |value: &Value| match value {
         Value::Tensor(tensor) => bits(&tensor.values),
         Value::Number(number) => vec![*number as u32, (*number >> 32) as u32],

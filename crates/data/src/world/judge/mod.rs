@@ -11,7 +11,7 @@ mod motion;
 mod pitch;
 
 use super::moving_shape::{Colour, Direction, MovingShape, Shape};
-use super::{Options, PITCHES};
+use super::{PITCHES, WorldOptions};
 use crate::clip::Clip;
 use fit::{Bounds, Fit};
 use locate::Sight;
@@ -38,7 +38,7 @@ mod limits {
 /// Reads clips of one world.
 #[derive(Clone, Debug)]
 pub struct Judge {
-    options: Options,
+    options: WorldOptions,
 }
 
 /// What a clip shows, as far as it is certain.
@@ -86,7 +86,7 @@ pub struct Evidence {
 
 impl Judge {
     /// A judge for the clips of a world with these options.
-    pub fn new(options: &Options) -> Judge {
+    pub fn new(options: &WorldOptions) -> Judge {
         Judge { options: *options }
     }
 

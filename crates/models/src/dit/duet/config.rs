@@ -1,6 +1,6 @@
 //! What `transformer/config.json` says, checked.
 
-use nn::{Error, Options, Result};
+use nn::{ConfigReader, Error, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -105,7 +105,7 @@ impl DuetConfig {
     /// # Errors
     /// It is not JSON of that form, or a number cannot be.
     pub fn from_json(text: &str) -> Result<DuetConfig> {
-        let mut options = Options::parse(NAME, text)?;
+        let mut options = ConfigReader::parse(NAME, text)?;
         options.class(&["DuetTransformer"])?;
         let audio_channels = options.optional_count("audio_channels", None, 1..=LARGEST)?;
         let audio_rate = options.number("audio_rate", thirty_two_a_second())?;

@@ -1,6 +1,6 @@
 //! What `transformer/config.json` says, checked.
 
-use nn::{Options, Result};
+use nn::{ConfigReader, Result};
 use serde_json::json;
 
 const NAME: &str = "transformer/config.json";
@@ -69,7 +69,7 @@ impl PixartConfig {
     /// # Errors
     /// It is not JSON of that form, or it asks for what this model does not do.
     pub fn from_json(text: &str) -> Result<PixartConfig> {
-        let mut options = Options::parse(NAME, text)?;
+        let mut options = ConfigReader::parse(NAME, text)?;
         options.class(&["PixArtTransformer2DModel", "Transformer2DModel"])?;
         check_fixed(&mut options)?;
         let config = PixartConfig::read(&mut options)?;
@@ -83,7 +83,7 @@ impl PixartConfig {
         Ok(config)
     }
 
-    fn read(options: &mut Options) -> Result<PixartConfig> {
+    fn read(options: &mut ConfigReader) -> Result<PixartConfig> {
         let mut size = |key, default| options.count(key, default, 1..=LARGEST);
         let (heads, head_width) =
             (size("num_attention_heads", 16)?, size("attention_head_dim", 72)?);
@@ -113,7 +113,7 @@ impl PixartConfig {
         self.heads * self.head_width
     }
 
-    fn check(&self, options: &Options) -> Result<()> {
+    fn check(&self, options: &ConfigReader) -> Result<()> {
         let scale = self.interpolation_scale;
         if !(scale.is_normal() && scale > 0.0) {
             return Err(options.unsupported("interpolation_scale", &scale.into(), "more than 0"));
@@ -138,7 +138,7 @@ impl PixartConfig {
 }
 
 /// Reads what must be as this model has it, and what changes nothing.
-fn check_fixed(options: &mut Options) -> Result<()> {
+fn check_fixed(options: &mut ConfigReader) -> Result<()> {
     options.must_be("activation_fn", &json!("gelu-approximate"))?;
     options.must_be("norm_type", &json!("ada_norm_single"))?;
     options.must_be("attention_type", &json!("default"))?;

@@ -1,6 +1,6 @@
 //! What `transformer/config.json` says, checked.
 
-use nn::{Options, Result};
+use nn::{ConfigReader, Result};
 use serde_json::{Value, json};
 
 const NAME: &str = "transformer/config.json";
@@ -71,7 +71,7 @@ impl WanConfig {
     /// # Errors
     /// It is not JSON of that form, or it asks for what this model does not do.
     pub fn from_json(text: &str) -> Result<WanConfig> {
-        let mut options = Options::parse(NAME, text)?;
+        let mut options = ConfigReader::parse(NAME, text)?;
         options.class(&["WanTransformer3DModel"])?;
         options.must_be("qk_norm", &json!("rms_norm_across_heads"))?;
         // The first published files have a window, which is always the whole.
@@ -86,7 +86,7 @@ impl WanConfig {
         Ok(config)
     }
 
-    fn read(options: &mut Options) -> Result<WanConfig> {
+    fn read(options: &mut ConfigReader) -> Result<WanConfig> {
         let mut size = |key, default| options.count(key, default, 1..=LARGEST);
         let (heads, head_width) =
             (size("num_attention_heads", 40)?, size("attention_head_dim", 128)?);
@@ -135,7 +135,7 @@ impl WanConfig {
     }
 
     /// Keys and values for a picture are there if a picture is, and as wide as the stream.
-    fn check_added(&self, added: Option<usize>, options: &Options) -> Result<()> {
+    fn check_added(&self, added: Option<usize>, options: &ConfigReader) -> Result<()> {
         let own = format!("{}, the model's own width", self.width());
         let refuse = |value: Value, supported: &str| {
             Err(options.unsupported("added_kv_proj_dim", &value, supported))
@@ -150,7 +150,7 @@ impl WanConfig {
     }
 }
 
-fn read_patch(options: &mut Options) -> Result<[usize; 3]> {
+fn read_patch(options: &mut ConfigReader) -> Result<[usize; 3]> {
     let sizes = options.counts("patch_size", &[1, 2, 2], 1..=LARGEST)?;
     let supported = "three numbers: frames, rows, columns";
     <[usize; 3]>::try_from(sizes)

@@ -4,7 +4,7 @@
 //! and passed over. A value that would change the embeddings and that we do not compute is refused
 //! by name, and so is a key that nobody knows.
 
-use nn::{Options, Result};
+use nn::{ConfigReader, Result};
 use serde_json::Value;
 
 use crate::pretrained;
@@ -82,7 +82,7 @@ impl T5Config {
     /// # Errors
     /// The text is not such a config, or it asks for what is not supported.
     pub fn from_json(text: &str) -> Result<T5Config> {
-        let mut options = Options::parse(NAME, text)?;
+        let mut options = ConfigReader::parse(NAME, text)?;
         pretrained::read(&mut options)?;
         options.ignore(&IGNORED);
         let families = [("t5", PositionBias::Shared), ("umt5", PositionBias::PerBlock)];
@@ -117,7 +117,7 @@ impl T5Config {
     }
 
     /// Refuses numbers that cannot be, and values derived from others that say otherwise.
-    fn check(&self, derived: &[Value; 2], options: &Options) -> Result<()> {
+    fn check(&self, derived: &[Value; 2], options: &ConfigReader) -> Result<()> {
         if !(self.epsilon.is_finite() && self.epsilon >= 0.0) {
             let (key, value) = ("layer_norm_epsilon", self.epsilon.into());
             return Err(options.unsupported(key, &value, "at least 0"));

@@ -1,6 +1,6 @@
 //! What a diffusers `AutoencoderKL` config says, checked.
 
-use nn::{Options, Result};
+use nn::{ConfigReader, Result};
 use serde_json::json;
 
 const CONFIG: &str = "the VAE's config.json";
@@ -57,7 +57,7 @@ impl KlConfig {
     /// # Errors
     /// It is not such a config, contradicts itself, or asks for what is not supported.
     pub fn from_json(text: &str) -> Result<KlConfig> {
-        let mut options = Options::parse(CONFIG, text)?;
+        let mut options = ConfigReader::parse(CONFIG, text)?;
         options.class(&[CLASS])?;
         options.choice("act_fn", &ACTIVATIONS.map(|name| (name, ())))?;
         options.must_be_unquantized()?;
@@ -90,7 +90,7 @@ impl KlConfig {
     }
 
     /// Refuses what cannot be built: each level has a block on either side, and groups divide widths.
-    fn check(&self, blocks: &[(&str, usize)], options: &Options) -> Result<()> {
+    fn check(&self, blocks: &[(&str, usize)], options: &ConfigReader) -> Result<()> {
         let (levels, groups) = (self.widths.len(), self.groups);
         let odd = |blocks: &usize| *blocks != levels || !(1..=MOST_LEVELS).contains(&levels);
         if let Some((key, blocks)) = blocks.iter().find(|(_, blocks)| odd(blocks)) {
@@ -126,7 +126,7 @@ impl KlConfig {
 }
 
 /// One side, or the first of height and width.
-fn read_sample_size(options: &mut Options) -> Result<usize> {
+fn read_sample_size(options: &mut ConfigReader) -> Result<usize> {
     let key = "sample_size";
     let value = options.take(key).unwrap_or_else(|| json!(32));
     let side = match value.as_array().map(Vec::as_slice) {

@@ -1,6 +1,6 @@
 //! What a diffusers `AutoencoderKLWan` config says, checked.
 
-use nn::{Options, Result};
+use nn::{ConfigReader, Result};
 
 const CONFIG: &str = "the VAE's config.json";
 const CLASS: &str = "AutoencoderKLWan";
@@ -61,7 +61,7 @@ impl WanVaeConfig {
     /// # Errors
     /// It is not such a config, contradicts itself, or asks for what is not supported.
     pub fn from_json(text: &str) -> Result<WanVaeConfig> {
-        let mut options = Options::parse(CONFIG, text)?;
+        let mut options = ConfigReader::parse(CONFIG, text)?;
         options.class(&[CLASS])?;
         options.must_be_empty("attn_scales")?;
         options.must_be_unquantized()?;
@@ -77,7 +77,7 @@ impl WanVaeConfig {
         Ok(config)
     }
 
-    fn read(options: &mut Options) -> Result<WanVaeConfig> {
+    fn read(options: &mut ConfigReader) -> Result<WanVaeConfig> {
         let multiples = options.counts("dim_mult", &[1, 2, 4, 4], 1..=LARGEST)?;
         let halves_time = options.flags("temperal_downsample", &[false, true, true])?;
         let means = options.numbers("latents_mean")?.unwrap_or_else(|| MEANS.to_vec());
@@ -105,7 +105,7 @@ impl WanVaeConfig {
     }
 
     /// Refuses levels without a way to the next.
-    fn check_levels(&self, options: &Options) -> Result<()> {
+    fn check_levels(&self, options: &ConfigReader) -> Result<()> {
         let halves_time = &self.halves_time;
         // The encoder takes four frames at a time, whatever the config says.
         if halves_time.iter().filter(|&&halves| halves).count() != 2 {
@@ -123,7 +123,7 @@ impl WanVaeConfig {
     }
 
     /// Refuses statistics of another number of channels, and deviations of nothing.
-    fn check_statistics(&self, options: &Options) -> Result<()> {
+    fn check_statistics(&self, options: &ConfigReader) -> Result<()> {
         let channels = self.latent_channels;
         let statistics = [("latents_mean", &self.latents_mean), ("latents_std", &self.latents_std)];
         if let Some((key, _)) = statistics.into_iter().find(|(_, it)| it.len() != channels) {
@@ -160,7 +160,7 @@ impl WanVaeConfig {
     }
 
     /// Refuses patches and factors that contradict the levels.
-    fn check_factors(&self, stated: [Option<usize>; 2], options: &Options) -> Result<()> {
+    fn check_factors(&self, stated: [Option<usize>; 2], options: &ConfigReader) -> Result<()> {
         let area = self.patch * self.patch;
         for (key, channels) in
             [("in_channels", self.in_channels), ("out_channels", self.out_channels)]
@@ -184,7 +184,7 @@ impl WanVaeConfig {
     }
 
     /// Refuses levels whose shortcut cannot spread its channels evenly.
-    fn check_shortcuts(&self, options: &Options) -> Result<()> {
+    fn check_shortcuts(&self, options: &ConfigReader) -> Result<()> {
         if !self.residual {
             return Ok(());
         }

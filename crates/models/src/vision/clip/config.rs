@@ -5,7 +5,7 @@
 //! nobody knows.
 
 use kernels::Activation;
-use nn::{Options, Result};
+use nn::{ConfigReader, Result};
 
 use crate::pretrained;
 
@@ -47,7 +47,7 @@ impl ClipVisionConfig {
     /// # Errors
     /// The text is not such a config, or it asks for what is not supported.
     pub fn from_json(text: &str) -> Result<ClipVisionConfig> {
-        let mut options = Options::parse(NAME, text)?;
+        let mut options = ConfigReader::parse(NAME, text)?;
         pretrained::read(&mut options)?;
         options.ignore(&IGNORED);
         options.choice("model_type", &[("clip_vision_model", ())])?;
@@ -71,7 +71,7 @@ impl ClipVisionConfig {
         Ok(config)
     }
 
-    fn check(&self, options: &Options) -> Result<()> {
+    fn check(&self, options: &ConfigReader) -> Result<()> {
         if !self.width.is_multiple_of(self.heads) {
             let supported = format!("a divisor of `hidden_size` {}", self.width);
             return Err(options.unsupported("num_attention_heads", &self.heads.into(), &supported));

@@ -1,0 +1,208 @@
+//! What every model of the table is asked by the engine: the networks, parameters and inputs that the
+//! laws are about, generated from the golden folders and from the families that can begin anew.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use burn::tensor::{Device, Tensor, TensorData};
+use data::media::Frame;
+use engine::{Frames, Given, Media, Pipeline, Request, Setup, Silent};
+use families::{Condition, Description, FAMILIES};
+use folder::ModelFolder;
+use nn::{
+    Backward, Inputs, Levels, Loss, Modality, Network, OneDevice, Parameters, Precision,
+    Prediction, Provider, Schedule, Store,
+};
+use serde_json::json;
+use testkit::numbers::{numbers, parameter};
+use testkit::parity::Question;
+
+/// A question with the name of its model.
+pub(crate) struct Asked {
+    pub(crate) name: String,
+    pub(crate) family: &'static str,
+    pub(crate) question: Question,
+}
+
+/// At least one question for each model: bare, and with all that it takes beside a prompt.
+pub(crate) fn all() -> Vec<Asked> {
+    let mut all = Vec::new();
+    for path in folders() {
+        let folder = ModelFolder::open(&path).unwrap();
+        let description = families::describe(&folder).unwrap();
+        let files = folder.weights(description.transformers[0].component).unwrap();
+        let store = Store::open(&files, Precision::Stored, &Device::flex()).unwrap();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        all.extend(questions(&name, &description, &store, &|setup| {
+            Pipeline::open(&path, setup).unwrap()
+        }));
+    }
+    for family in FAMILIES {
+        let Some(scratch) = &family.scratch else { continue };
+        // As few channels as there can be, so that tests are quick.
+        let sizes = json!({
+            "video_channels": 384, "audio_channels": 250, "text_width": 64, "heads": 4,
+            "head_width": 6, "depth": 2,
+        });
+        let description = (scratch.make)(family, &sizes).unwrap().description;
+        let network = &description.transformers[0].network;
+        let store = Store::declared(|weights| network.declare(weights), parameter).unwrap();
+        all.extend(questions(family.name, &description, &store, &|setup| {
+            Pipeline::of(description.clone(), store.clone(), setup).unwrap()
+        }));
+    }
+    all
+}
+
+/// Every golden folder of a pipeline.
+pub(crate) fn folders() -> Vec<PathBuf> {
+    let goldens = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens"));
+    let mut all: Vec<PathBuf> =
+        std::fs::read_dir(goldens).unwrap().map(|entry| entry.unwrap().path()).collect();
+    all.retain(|path| path.join("model_index.json").is_file());
+    all.sort();
+    all
+}
+
+fn questions(
+    name: &str,
+    model: &Description,
+    store: &Store,
+    open: &dyn Fn(&Setup) -> Pipeline,
+) -> Vec<Asked> {
+    let bare = model.conditions.required.is_none();
+    let mut given = vec![("all", everything(model))];
+    given.extend(bare.then(|| ("nothing", Given::default())));
+    let asked = given.into_iter().flat_map(|(what, given)| {
+        let own = captured(model, given, open).into_iter().enumerate();
+        own.map(move |(branch, inputs)| (format!("{name}, given {what}, branch {branch}"), inputs))
+    });
+    asked
+        .map(|(name, inputs)| {
+            let network = Arc::clone(&model.transformers[0].network);
+            let question = Question { network, store: store.clone(), inputs: varied(inputs) };
+            Asked { name, family: model.family.name, question }
+        })
+        .collect()
+}
+
+/// Frames, height and width of few tokens, an odd number of them.
+fn size(model: &Description) -> [usize; 3] {
+    let geometry = &model.geometry;
+    let side = |axis: usize, tokens: usize| geometry.factors[axis] * geometry.patch[axis] * tokens;
+    let frames = geometry.frames(3 * geometry.patch[0]);
+    let frames = if geometry.latent_frames(frames).is_ok() { frames } else { 1 };
+    [frames, side(1, 3), side(2, 3)]
+}
+
+/// All that the model takes beside a prompt, as far as it can be given together.
+fn everything(model: &Description) -> Given {
+    let takes = |condition| model.conditions.enters(condition).is_some();
+    let [frames, height, width] = size(model);
+    let media = |name: &str, count: usize| {
+        let frame = |at: usize| {
+            let values = numbers(&format!("{name} {at}"), height * width * 3);
+            Frame::new(height, width, values.iter().map(|it| (it + 1.0) / 2.0).collect()).unwrap()
+        };
+        Media::Frames(Arc::new((0..count).map(frame).collect()))
+    };
+    let picture = |condition, name: &str| takes(condition).then(|| media(name, 1));
+    Given {
+        image: picture(Condition::Image, "first"),
+        last_image: picture(Condition::LastImage, "last"),
+        references: match takes(Condition::Reference) {
+            true => vec![(media("reference", frames), None)],
+            false => Vec::new(),
+        },
+        ..Given::default()
+    }
+}
+
+/// What the network is asked at the first step, branch by branch of its guidance.
+fn captured(model: &Description, given: Given, open: &dyn Fn(&Setup) -> Pipeline) -> Vec<Inputs> {
+    let ear = Arc::new(Ear::default());
+    let setup = Setup { schedule: ear.clone(), ..Setup::new(&Device::flex()) };
+    let [frames, height, width] = size(model);
+    let words = model.defaults.guidance > 1.0;
+    assert!(words, "every model here is guided unless told otherwise");
+    let request = Request {
+        prompts: vec!["a red circle".to_owned(), "a blue square moves".to_owned()],
+        given: vec![given],
+        frames: Some(frames),
+        height: Some(height),
+        width: Some(width),
+        steps: Some(1),
+        ..Request::default()
+    };
+    open(&setup).run(&request, &mut Silent, &mut Nobody).unwrap();
+    let heard = std::mem::take(&mut *ear.heard.lock().unwrap());
+    heard.into_iter().take(2).collect()
+}
+
+/// The same inputs with two noise levels per sample, and text whose last token is padding in every second
+/// sample: what the engine asks is simpler than what a network must be able to answer.
+fn varied(inputs: Inputs) -> Inputs {
+    inputs.map(|own| {
+        let device = own.tokens.device();
+        let [samples, tokens, _] = own.tokens.dims();
+        let [_, length, _] = own.context.tokens.dims();
+        let distinct: Vec<f32> =
+            (0..samples).flat_map(|at| [900.0 - 100.0 * at as f32, 40.0 + at as f32]).collect();
+        let index: Vec<i64> = (0..samples * tokens).map(|at| (at % 3 == 0).into()).collect();
+        let visible: Vec<f32> = (0..samples * length)
+            .map(|at| f32::from(u8::from(at / length % 2 == 0 || at % length + 1 < length)))
+            .collect();
+        let mut context = own.context.clone();
+        context.mask =
+            Some(Tensor::from_data(TensorData::new(visible, [samples, length]), &device));
+        Modality {
+            levels: Levels {
+                distinct: Tensor::from_data(TensorData::new(distinct, [samples, 2]), &device),
+                index: Some(Tensor::from_data(TensorData::new(index, [samples, tokens]), &device)),
+            },
+            context,
+            ..own
+        }
+    })
+}
+
+/// A schedule that listens.
+#[derive(Default)]
+struct Ear {
+    heard: Mutex<Vec<Inputs>>,
+}
+
+impl Schedule for Ear {
+    fn predict(
+        &self,
+        network: &dyn Network,
+        provider: &dyn Provider,
+        inputs: &Inputs,
+    ) -> nn::Result<Prediction> {
+        self.heard.lock().unwrap().push(inputs.clone());
+        OneDevice::default().predict(network, provider, inputs)
+    }
+
+    fn backward(
+        &self,
+        _: &dyn Network,
+        _: Parameters<'_>,
+        _: &Inputs,
+        _: Loss<'_>,
+    ) -> nn::Result<Backward> {
+        unreachable!("the engine does not learn")
+    }
+}
+
+/// Takes what is made and keeps nothing.
+struct Nobody;
+
+impl Frames for Nobody {
+    fn begin(&mut self, _: usize, _: usize) -> engine::Result<()> {
+        Ok(())
+    }
+
+    fn frame(&mut self, _: usize, _: Frame) -> engine::Result<()> {
+        Ok(())
+    }
+}
