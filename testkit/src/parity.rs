@@ -65,9 +65,32 @@ impl Question {
     }
 }
 
+/// How far a layout may be from one device.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Predictions and gradients of tokens, by their norm; 0 means to the bit.
+    pub tokens: f64,
+    /// Loss and gradients of parameters, by the norm of their layer's.
+    pub parameters: f64,
+}
+
+impl Bounds {
+    /// The same bits.
+    pub const BITS: Bounds = Bounds { tokens: 0.0, parameters: 0.0 };
+
+    /// The same bits but for sums over ranks, which associate differently.
+    pub const fn sums(parameters: f64) -> Bounds {
+        Bounds { tokens: 0.0, parameters }
+    }
+
+    /// Other sums everywhere.
+    pub const fn within(bound: f64) -> Bounds {
+        Bounds { tokens: bound, parameters: bound }
+    }
+}
+
 /// Checks that on every one of `ranks` ranks the schedule that `layout` makes gives the answer of one
-/// device: prediction and gradients of tokens to the bit, loss and gradients of parameters within
-/// `tolerance`.
+/// device within `bounds`, and that all ranks hold the same bits.
 ///
 /// # Panics
 /// Panics with what differs.
@@ -75,10 +98,10 @@ impl Question {
 pub fn check(
     question: &Question,
     ranks: usize,
-    tolerance: f64,
+    bounds: Bounds,
     layout: impl Fn(&Group) -> Box<dyn Schedule> + Sync,
 ) {
-    if let Err(difference) = compare(question, ranks, tolerance, layout) {
+    if let Err(difference) = compare(question, ranks, bounds, layout) {
         panic!("{difference}");
     }
 }
@@ -90,7 +113,7 @@ pub fn check(
 pub fn compare(
     question: &Question,
     ranks: usize,
-    tolerance: f64,
+    bounds: Bounds,
     layout: impl Fn(&Group) -> Box<dyn Schedule> + Sync,
 ) -> Result<(), String> {
     let want = question.ask(&OneDevice::default()).expect("one device can run the model");
@@ -98,38 +121,37 @@ pub fn compare(
         question.ask(&*layout(&group)).expect("the layout can run the model")
     });
     for (rank, got) in answers.iter().enumerate() {
-        want.differs_from(got, tolerance)
-            .map_err(|what| format!("rank {rank} of {ranks}: {what}"))?;
-        got.backward
-            .equals(&answers[0].backward, 0.0)
+        want.differs_from(got, bounds).map_err(|what| format!("rank {rank} of {ranks}: {what}"))?;
+        got.differs_from(&answers[0], Bounds::BITS)
             .map_err(|what| format!("ranks 0 and {rank} of {ranks} hold different bits: {what}"))?;
     }
     Ok(())
 }
 
 impl Answer {
-    fn differs_from(&self, got: &Answer, tolerance: f64) -> Result<(), String> {
-        both_equal(|name| format!("the {name} prediction"), &self.prediction, &got.prediction)?;
-        self.backward.equals(&got.backward, tolerance)
+    fn differs_from(&self, got: &Answer, bounds: Bounds) -> Result<(), String> {
+        let name = |name: &str| format!("the {name} prediction");
+        both_equal(name, &self.prediction, &got.prediction, bounds.tokens)?;
+        self.backward.equals(&got.backward, bounds)
     }
 }
 
 /// How two results of a backward pass compare.
 pub trait Equals {
-    /// Gradients of tokens equal to the bit, the loss within `tolerance` of itself and gradients of
-    /// parameters within `tolerance` of the norm of their layer's, or of a hundredth of that of all: where
-    /// much cancels, what is left is rounding.
+    /// Whether they are within `bounds`. The bound of a parameter is that of a hundredth of all gradients
+    /// where its layer's are smaller: where much cancels, what is left is rounding.
     ///
     /// A layer counts as a whole because the bias of a key projection has no gradient but rounding:
     /// softmax does not see it.
     ///
     /// # Errors
     /// What differs first.
-    fn equals(&self, got: &Self, tolerance: f64) -> Result<(), String>;
+    fn equals(&self, got: &Self, bounds: Bounds) -> Result<(), String>;
 }
 
 impl Equals for Backward {
-    fn equals(&self, got: &Backward, tolerance: f64) -> Result<(), String> {
+    fn equals(&self, got: &Backward, bounds: Bounds) -> Result<(), String> {
+        let tolerance = bounds.parameters;
         let names = |backward: &Backward| backward.parameters.keys().cloned().collect::<Vec<_>>();
         if names(self) != names(got) {
             return Err(format!("gradients of {:?} instead of {:?}", names(got), names(self)));
@@ -137,7 +159,8 @@ impl Equals for Backward {
         if self.tokens.as_ref().first().is_none() {
             return Err("the tokens have no gradient".to_owned());
         }
-        both_equal(|name| format!("the gradient of the {name} tokens"), &self.tokens, &got.tokens)?;
+        let name = |name: &str| format!("the gradient of the {name} tokens");
+        both_equal(name, &self.tokens, &got.tokens, bounds.tokens)?;
         let Some((want, loss)) = self.loss.as_ref().zip(got.loss.as_ref()) else {
             return Err("there is no loss".to_owned());
         };
@@ -160,18 +183,21 @@ fn layer_norm(backward: &Backward, name: &str) -> f64 {
     norm(&members.flat_map(|(_, gradient)| values(gradient)).collect::<Vec<_>>())
 }
 
-/// Every modality of `got` equals that of `want` to the bit.
+/// Every modality of `got` equals that of `want`, to the bit or within `bound` of its norm.
 fn both_equal(
     what: impl Fn(&str) -> String,
     want: &Tracks<Tensor<3>>,
     got: &Tracks<Tensor<3>>,
+    bound: f64,
 ) -> Result<(), String> {
     let has = |tracks: &Tracks<Tensor<3>>| tracks.as_ref().map(|_| ());
     if has(want) != has(got) {
         return Err(format!("{}: {:?} instead of {:?}", what("whole"), has(got), has(want)));
     }
     let pairs = want.as_ref().zip(got.as_ref()).named();
-    pairs.try_map(|(name, (want, got))| equal(&what(name), want, got, 0.0))?;
+    pairs.try_map(|(name, (want, got))| {
+        equal(&what(name), want, got, bound * norm(&values(want)))
+    })?;
     Ok(())
 }
 

@@ -118,6 +118,10 @@ impl Dit for Toy {
         self.depth
     }
 
+    fn heads(&self) -> usize {
+        self.heads
+    }
+
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         self.conditions(weights)?;
         weights.linear("embed", self.channels, self.width())?;

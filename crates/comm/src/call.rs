@@ -32,6 +32,15 @@ pub enum Operation {
     AllGather,
     /// All tensors are added up.
     AllReduce,
+    /// Parts are added up, one for each rank.
+    ReduceScatter,
+    /// One rank gives every rank the same.
+    Broadcast {
+        /// Who gives.
+        root: usize,
+    },
+    /// Ranks wait for each other.
+    Barrier,
     /// A message from one rank to another.
     Message {
         /// The sender.
@@ -69,9 +78,9 @@ impl Call {
     }
 }
 
-/// The shape of a tensor, of which dim `uneven` may differ from rank to rank.
-pub(crate) fn extents<const D: usize>(tensor: &Tensor<D>, uneven: Option<usize>) -> Vec<Extent> {
-    let extent = |(dim, size)| if Some(dim) == uneven { Extent::Any } else { Extent::Of(size) };
+/// The shape of a tensor, of which the dims `uneven` may differ from rank to rank.
+pub(crate) fn extents<const D: usize>(tensor: &Tensor<D>, uneven: &[usize]) -> Vec<Extent> {
+    let extent = |(dim, size)| if uneven.contains(&dim) { Extent::Any } else { Extent::Of(size) };
     tensor.dims().into_iter().enumerate().map(extent).collect()
 }
 
@@ -94,6 +103,9 @@ impl fmt::Display for Operation {
             Operation::AllToAll => f.write_str("all_to_all"),
             Operation::AllGather => f.write_str("all_gather"),
             Operation::AllReduce => f.write_str("all_reduce"),
+            Operation::ReduceScatter => f.write_str("reduce_scatter"),
+            Operation::Broadcast { root } => write!(f, "broadcast of rank {root}"),
+            Operation::Barrier => f.write_str("barrier"),
             Operation::Message { from, to } => write!(f, "message {from} -> {to}"),
         }
     }

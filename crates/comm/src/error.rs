@@ -57,6 +57,14 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// A mesh of another number of ranks than there are.
+    #[error("a mesh of {degrees} does not have the {ranks} rank(s) that there are")]
+    Mesh {
+        /// Ranks along each axis.
+        degrees: String,
+        /// How many there are.
+        ranks: usize,
+    },
     /// The threads of a rank could not be started.
     #[error("cannot start the {threads} threads of rank {rank}: {reason}")]
     Start {

@@ -16,9 +16,16 @@ mod call;
 mod error;
 mod group;
 mod hall;
+mod link;
+mod membership;
+mod mesh;
+mod parcel;
 mod ranks;
 
 pub use call::{Call, Extent, Operation};
 pub use error::{Absence, Error, RankState, Result};
-pub use group::{Busy, Group};
+pub use group::{Busy, Expected, Group, share};
+pub use membership::Traffic;
+pub use mesh::{Axis, Mesh, MeshShape};
+pub use parcel::{Parcel, Values};
 pub use ranks::{Ranks, on_ranks};

@@ -11,6 +11,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::error::{Error, Result};
 use crate::group::{DEADLINE, Group};
 use crate::hall::Hall;
+use crate::link::Link;
 
 /// How many ranks to run, and how.
 #[derive(Clone, Debug)]
@@ -21,17 +22,19 @@ pub struct Ranks {
     pub threads: usize,
     /// How long a rank waits for one that announced no work.
     pub deadline: Duration,
+    /// Whether the headers of calls are compared. Always, but where it is measured what that costs.
+    pub checked: bool,
 }
 
 impl Ranks {
     /// `size` ranks of one thread each, which wait for one another up to five minutes.
     pub fn new(size: usize) -> Ranks {
-        Ranks { size, threads: 1, deadline: DEADLINE }
+        Ranks { size, threads: 1, deadline: DEADLINE, checked: true }
     }
 
     /// Runs `body` once per rank and returns what each gave, or how it panicked, in rank order.
     pub fn run<T: Send>(&self, body: impl Fn(Group) -> T + Sync) -> Vec<Result<T>> {
-        self.run_in(&Arc::new(Hall::new("world", self.size, self.deadline)), &body)
+        self.run_in(&Arc::new(self.hall()), &body)
     }
 
     fn run_in<T: Send>(
@@ -45,13 +48,18 @@ impl Ranks {
             Err(error) => return (0..self.size).map(|_| Err(error.clone())).collect(),
         };
         thread::scope(|scope| {
-            let start = |(rank, pool)| scope.spawn(move || run_rank(hall, rank, pool, body));
+            let start =
+                |(rank, pool)| scope.spawn(move || run_rank(hall, self.size, rank, pool, body));
             let threads: Vec<_> = pools.into_iter().enumerate().map(start).collect();
             threads
                 .into_iter()
                 .map(|thread| thread.join().expect("a rank's panic is caught on its own thread"))
                 .collect()
         })
+    }
+
+    fn hall(&self) -> Hall {
+        Hall::new(self.size, self.deadline, self.checked)
     }
 
     fn pool(&self, rank: usize) -> Result<ThreadPool> {
@@ -72,7 +80,7 @@ impl Ranks {
 /// Panics if a rank does, with the message of the one that broke the group.
 pub fn on_ranks<T: Send>(size: usize, body: impl Fn(Group) -> T + Sync) -> Vec<T> {
     let ranks = Ranks::new(size);
-    let hall = Arc::new(Hall::new("world", size, ranks.deadline));
+    let hall = Arc::new(ranks.hall());
     let results = ranks.run_in(&hall, &body);
     let first = hall.broken_by().and_then(|rank| results[rank].as_ref().err());
     if let Some(error) = first.or_else(|| results.iter().find_map(|result| result.as_ref().err())) {
@@ -83,11 +91,12 @@ pub fn on_ranks<T: Send>(size: usize, body: impl Fn(Group) -> T + Sync) -> Vec<T
 
 fn run_rank<T: Send>(
     hall: &Arc<Hall>,
+    size: usize,
     rank: usize,
     pool: ThreadPool,
     body: &(impl Fn(Group) -> T + Sync),
 ) -> Result<T> {
-    let group = Group::seat(hall.clone(), rank);
+    let group = Group::world(hall.clone(), "world", size, rank);
     // What a rank shares with others is the hall, which stays consistent when one unwinds.
     let result = catch_unwind(AssertUnwindSafe(|| pool.install(|| body(group))));
     let result = result.map_err(|panic| {

@@ -7,7 +7,7 @@ use diffusion::{Geometry, Process, SchedulerConfig};
 use folder::ModelFolder;
 use folder::lora::Names;
 use models::vae::Vae;
-use nn::Network;
+use nn::{Network, Split};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 
@@ -43,15 +43,6 @@ pub struct Family {
     pub describe: fn(&'static Family, &ModelFolder) -> Result<Description>,
     /// How a model begins anew, for families that are small enough.
     pub scratch: Option<Scratch>,
-}
-
-/// How a layer is split over the ranks of tensor parallelism.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    /// Each rank computes some of the outputs.
-    Columns,
-    /// Each rank holds some of the inputs; the outputs are summed.
-    Rows,
 }
 
 /// How a model of a family begins anew.

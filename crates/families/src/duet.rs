@@ -12,12 +12,12 @@ use diffusion::{AudioClock, Geometry, Grouping, Process, SchedulerConfig};
 use folder::{ModelFolder, agree};
 use models::dit::duet::{Duet, DuetConfig, DuetPrediction};
 use models::vae::{DecodedFrame, TakeFrame, Vae};
-use nn::{Error, Weights};
+use nn::{Error, Split, Weights};
 use serde_json::{Value, json};
 
 use crate::conditions::{Condition, Conditions, EntersAs};
 use crate::description::{
-    Defaults, Description, Family, NewModel, Scratch, Sound, Split, Text, Transformer,
+    Defaults, Description, Family, NewModel, Scratch, Sound, Text, Transformer,
 };
 use crate::error::Result;
 
@@ -38,6 +38,8 @@ pub(crate) static FAMILY: Family = Family {
         ("to_out", Split::Rows),
         ("up", Split::Columns),
         ("down", Split::Rows),
+        ("norm_q", Split::Channels),
+        ("norm_k", Split::Channels),
     ],
     extension: "gif",
     describe,

@@ -16,9 +16,7 @@ mod text;
 mod wan;
 
 pub use conditions::{Condition, Conditions, EntersAs};
-pub use description::{
-    Defaults, Description, Family, NewModel, Scratch, Sound, Split, Text, Transformer,
-};
+pub use description::{Defaults, Description, Family, NewModel, Scratch, Sound, Text, Transformer};
 pub use error::{Error, Result};
 pub use record::Record;
 pub use table::{FAMILIES, describe, family, foreign_lora, text_rules};

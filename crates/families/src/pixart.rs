@@ -6,9 +6,10 @@ use diffusion::{AudioClock, Coordinates, Geometry, Grouping, SchedulerConfig, Ti
 use folder::{Error, ModelFolder, agree};
 use models::dit::pixart::{Pixart, PixartConfig};
 use models::vae::kl::{AutoencoderKl, KlConfig};
+use nn::Split;
 
 use crate::conditions::Conditions;
-use crate::description::{Defaults, Description, Family, Split, Text, Transformer};
+use crate::description::{Defaults, Description, Family, Text, Transformer};
 use crate::error::Result;
 use crate::text::{EncoderRules, Padding, Preparation, TextRules};
 

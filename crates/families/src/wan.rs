@@ -9,9 +9,10 @@ use diffusion::{Geometry, Process, SchedulerConfig};
 use folder::{Error, ModelFolder, agree};
 use models::dit::wan::{Wan, WanConfig};
 use models::vae::wan::{AutoencoderKlWan, WanVaeConfig};
+use nn::Split;
 
 use crate::conditions::{Condition, Conditions, EntersAs};
-use crate::description::{Defaults, Description, Family, Split, Text, Transformer};
+use crate::description::{Defaults, Description, Family, Text, Transformer};
 use crate::error::Result;
 use crate::text::{EncoderRules, Padding, Preparation, TextRules};
 
@@ -41,6 +42,9 @@ pub(crate) static FAMILY: Family = Family {
         ("to_out.0", Split::Rows),
         ("ffn.net.0.proj", Split::Columns),
         ("ffn.net.2", Split::Rows),
+        ("norm_q", Split::Channels),
+        ("norm_k", Split::Channels),
+        ("norm_added_k", Split::Channels),
     ],
     extension: "mp4",
     describe,

@@ -45,6 +45,7 @@ mod storage;
 mod sum;
 mod transpose;
 mod unit_norm;
+mod with_gradient;
 mod work;
 
 pub use activation::{Activation, gelu_erf, gelu_tanh, silu};
@@ -66,3 +67,4 @@ pub use rope::rope;
 pub use softmax::softmax;
 pub use sum::{sum, sum_squares};
 pub use unit_norm::unit_norm;
+pub use with_gradient::with_gradient;

@@ -10,6 +10,7 @@ use kernels::Activation;
 use crate::error::Result;
 use crate::layers::{Convolution2d, Convolution3d, Embedding, Linear, Project};
 use crate::lora::{Change, LowRank, changed};
+use crate::part::Part;
 use crate::provider::{Bias, Provider};
 use crate::store::Parameter;
 
@@ -100,16 +101,17 @@ impl<'a> Adapted<'a> {
         self.adapters.0.get(parameter).map_or(&[], Vec::as_slice)
     }
 
-    /// A layer with its matrix `[outputs, inputs]`, and its changes beside.
+    /// A layer with a part of its matrix `[outputs, inputs]`, and the same part of its changes beside.
     fn beside(
         &self,
         leaves: &dyn Provider,
         name: &str,
         sizes: [usize; 2],
         base: Linear,
+        part: &Part,
     ) -> Result<Linear> {
         self.of(&format!("{name}.weight")).iter().try_fold(base, |base, adapter| {
-            let change = adapter.change(leaves, sizes)?;
+            let change = adapter.change(leaves, sizes)?.part(part);
             Ok(Linear::of(Beside { base, change, dropout: adapter.dropout.clone() }))
         })
     }
@@ -163,9 +165,10 @@ impl Provider for Adapted<'_> {
         name: &str,
         [inputs, outputs]: [usize; 2],
         bias: Bias,
+        part: &Part,
     ) -> Result<Linear> {
-        let base = self.base.linear(leaves, name, [inputs, outputs], bias)?;
-        self.beside(leaves, name, [outputs, inputs], base)
+        let base = self.base.linear(leaves, name, [inputs, outputs], bias, part)?;
+        self.beside(leaves, name, [outputs, inputs], base, part)
     }
 
     fn patch_projection(
@@ -176,7 +179,8 @@ impl Provider for Adapted<'_> {
         bias: Bias,
     ) -> Result<Linear> {
         let base = self.base.patch_projection(leaves, name, shape, bias)?;
-        self.beside(leaves, name, [shape[0], shape[1..].iter().product()], base)
+        let sizes = [shape[0], shape[1..].iter().product()];
+        self.beside(leaves, name, sizes, base, &Part::WHOLE)
     }
 
     fn convolution(

@@ -21,6 +21,9 @@ pub trait Dit {
     /// The number of blocks.
     fn depth(&self) -> usize;
 
+    /// The number of heads of an attention.
+    fn heads(&self) -> usize;
+
     /// Asks for every layer of the model once; nothing runs.
     ///
     /// # Errors

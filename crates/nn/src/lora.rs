@@ -11,6 +11,7 @@ use kernels::Activation;
 
 use crate::adapted::{Adapter, Adapters};
 use crate::error::{Error, Result, most_similar};
+use crate::part::Part;
 use crate::store::{Parameter, Store};
 
 /// How the names of `A` and `B` end.
@@ -32,6 +33,13 @@ impl LowRank {
     /// What the two matrices of a layer's change are called beside the layer's own parameters: `A`, `B`.
     pub fn names(layer: &str) -> [String; 2] {
         [DOWN, UP].map(|part| format!("{layer}{part}"))
+    }
+
+    /// The change of a part of the matrix.
+    pub(crate) fn part(self, part: &Part) -> LowRank {
+        let rows = Part { outputs: part.outputs.clone(), inputs: None };
+        let columns = Part { outputs: None, inputs: part.inputs.clone() };
+        LowRank { down: columns.of(self.down), up: rows.of(self.up), scale: self.scale }
     }
 
     /// The change as a matrix `[outputs, inputs]` in f32.

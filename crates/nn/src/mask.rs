@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Bool, Device, Tensor, TensorData};
 
 use crate::attention::{Qkv, Reach, kernel};
 
@@ -77,6 +77,50 @@ impl Mask {
                 self.name(),
                 self.wants()
             )),
+        }
+    }
+
+    /// What the mask adds to the scores of some queries and some keys, by their global indices,
+    /// `[B | 1, N | 1, T | 1, S]`; none where all of them see each other.
+    ///
+    /// A layout that holds some tokens only asks for no more than these, so that nothing of all queries
+    /// by all keys need exist.
+    pub fn piece(
+        &self,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        device: &Device,
+    ) -> Option<Tensor<4>> {
+        let additive = |visible: Vec<bool>, shape: [usize; 4]| {
+            visible.contains(&false).then(|| {
+                let data = TensorData::new(visible, shape);
+                kernels::additive_mask(Tensor::<4, Bool>::from_data(data, device))
+            })
+        };
+        let by_token = |sees: &dyn Fn(usize, usize) -> bool| {
+            let row = |query: usize| keys.clone().map(move |key| sees(query, key));
+            let visible = queries.clone().flat_map(row).collect();
+            additive(visible, [1, 1, queries.len(), keys.len()])
+        };
+        match self {
+            Mask::Dense(mask) => {
+                let [_, _, rows, _] = mask.dims();
+                let own = match rows {
+                    1 => mask.clone(),
+                    _ => mask.clone().narrow(2, queries.start, queries.len()),
+                };
+                Some(own.narrow(3, keys.start, keys.len()))
+            }
+            Mask::CausalFrames { tokens } => by_token(&|query, key| key / tokens <= query / tokens),
+            Mask::Lengths(lengths) => {
+                let row =
+                    |length: &usize| keys.clone().map(|key| key < *length).collect::<Vec<_>>();
+                let visible = lengths.iter().flat_map(row).collect();
+                additive(visible, [lengths.len(), 1, 1, keys.len()])
+            }
+            Mask::Blocks { size, visible } => {
+                by_token(&|query, key| visible[query / size].contains(&(key / size)))
+            }
         }
     }
 

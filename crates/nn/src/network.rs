@@ -14,6 +14,9 @@ pub trait Network: Send + Sync {
     /// The number of blocks.
     fn depth(&self) -> usize;
 
+    /// The number of heads of an attention.
+    fn heads(&self) -> usize;
+
     /// Asks for every layer once; nothing runs.
     ///
     /// # Errors
@@ -48,6 +51,10 @@ pub trait Network: Send + Sync {
 impl<M: Dit + Send + Sync> Network for M {
     fn depth(&self) -> usize {
         Dit::depth(self)
+    }
+
+    fn heads(&self) -> usize {
+        Dit::heads(self)
     }
 
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {

@@ -4,6 +4,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::error::Result;
 use crate::layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, RmsNorm};
+use crate::part::Part;
 
 /// Whether a layer adds a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub trait Provider {
         None
     }
 
-    /// `x W^T + b`, `W` being `[outputs, inputs]`.
+    /// `x W^T + b`, `W` being `part` of `[outputs, inputs]`, and `b` the same of `[outputs]`.
     ///
     /// # Errors
     /// As [`Provider::values`].
@@ -46,10 +47,11 @@ pub trait Provider {
         name: &str,
         [inputs, outputs]: [usize; 2],
         bias: Bias,
+        part: &Part,
     ) -> Result<Linear> {
         match self.inner() {
-            Some(inner) => inner.linear(leaves, name, [inputs, outputs], bias),
-            None => matrix(leaves, name, &[outputs, inputs], bias),
+            Some(inner) => inner.linear(leaves, name, [inputs, outputs], bias, part),
+            None => matrix(leaves, name, &[outputs, inputs], bias, part),
         }
     }
 
@@ -67,7 +69,7 @@ pub trait Provider {
     ) -> Result<Linear> {
         match self.inner() {
             Some(inner) => inner.patch_projection(leaves, name, shape, bias),
-            None => matrix(leaves, name, shape, bias),
+            None => matrix(leaves, name, shape, bias, &Part::WHOLE),
         }
     }
 
@@ -189,15 +191,22 @@ impl<P: Provider> Provider for &P {
     }
 }
 
-/// A layer with its whole matrix, which the checkpoint has in `shape`: `[outputs, ..inputs]`.
-fn matrix(leaves: &dyn Provider, name: &str, shape: &[usize], bias: Bias) -> Result<Linear> {
+/// A layer with a part of its matrix, which the checkpoint has in `shape`: `[outputs, ..inputs]`.
+fn matrix(
+    leaves: &dyn Provider,
+    name: &str,
+    shape: &[usize],
+    bias: Bias,
+    part: &Part,
+) -> Result<Linear> {
     let weight = leaves.values(&format!("{name}.weight"), shape)?;
     let bias = match bias {
         Bias::With => Some(leaves.values(&format!("{name}.bias"), &shape[..1])?),
         Bias::Without => None,
     };
     let inputs = shape[1..].iter().product();
-    Ok(Linear::dense(weight.reshape([shape[0], inputs]), bias))
+    let weight = part.of(weight.reshape([shape[0], inputs]));
+    Ok(Linear::dense(weight, bias.map(|bias| part.of_outputs(bias))))
 }
 
 /// A part of a layer in the type it is stored in.

@@ -11,6 +11,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::error::{Error, Result, most_similar};
 use crate::layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, RmsNorm};
+use crate::part::Part;
 use crate::provider::{Bias, Provider};
 use crate::store::{Parameter, Store};
 
@@ -49,7 +50,13 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// A parameter is missing or misshapen.
     pub fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
-        self.provider.linear(self.provider, &self.name(name), [inputs, outputs], Bias::With)
+        self.provider.linear(
+            self.provider,
+            &self.name(name),
+            [inputs, outputs],
+            Bias::With,
+            &Part::WHOLE,
+        )
     }
 
     /// `x W^T`.
@@ -57,7 +64,13 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// A parameter is missing or misshapen.
     pub fn linear_without_bias(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
-        self.provider.linear(self.provider, &self.name(name), [inputs, outputs], Bias::Without)
+        self.provider.linear(
+            self.provider,
+            &self.name(name),
+            [inputs, outputs],
+            Bias::Without,
+            &Part::WHOLE,
+        )
     }
 
     /// A convolution that is a matrix: kernel and stride equal, over a patch given as one row.

@@ -1,15 +1,19 @@
 //! Layouts: every way of spreading a model over ranks, none of them known to a model.
 //!
-//! A layout stands behind one of `nn`'s seams. [`Ulysses`] is an attention; [`Sharded`] is a schedule
-//! that gives each rank its own tokens and puts the whole together again, so that callers see whole
-//! sequences on every rank.
+//! A layout stands behind one of `nn`'s seams. [`Spread`] is an attention, [`TensorSplit`] a provider of parts
+//! of layers; [`Sharded`] is a schedule that gives each rank its own tokens and matrices and puts the whole
+//! together again, so that callers see whole sequences on every rank.
 
 mod error;
+pub mod exchange;
+mod ring;
 mod shard;
 mod sharded;
-mod ulysses;
+mod spread;
+mod tensor;
 
 pub use error::{Error, Result};
-pub use shard::{shard, share};
+pub use shard::shard;
 pub use sharded::Sharded;
-pub use ulysses::Ulysses;
+pub use spread::Spread;
+pub use tensor::{Splits, TensorSplit};

@@ -1,20 +1,22 @@
-//! Tokens spread over a group, as a schedule.
+//! One prediction spread over ranks, as a schedule: tokens over a sequence group, matrices over a tensor
+//! group.
 //!
 //! Callers give whole inputs and get whole answers on every rank; only the network in between sees a
 //! shard.
 
 use burn::tensor::Tensor;
-use comm::Group;
+use comm::{Axis, Group, Mesh, share};
 use nn::{
-    Attention, Backward, Inputs, Loss, Modality, Network, Parameters, Plain, Prediction, Provider,
+    Attention, Backward, Inputs, Loss, Modality, Network, Parameters, Prediction, Provider,
     Recompute, Schedule, Weights,
 };
 
 use crate::error::Result;
-use crate::shard::{shard, share};
-use crate::ulysses::Ulysses;
+use crate::shard::shard;
+use crate::spread::Spread;
+use crate::tensor::{Splits, TensorSplit};
 
-/// The same network, its tokens spread over a group.
+/// The same network, its tokens and matrices spread over ranks.
 ///
 /// Losses see the whole prediction on every rank and must compute the same there. Gradients of
 /// parameters are added up in rank order, so all ranks hold the same bits; those of tokens are whole.
@@ -22,20 +24,44 @@ use crate::ulysses::Ulysses;
 /// An exchange that fails inside a backward step, which has no way to return an error, panics; that ends
 /// the other ranks too.
 #[derive(Clone, Debug)]
-pub struct Sharded<A = Ulysses<Plain>> {
+pub struct Sharded<A = Spread> {
     /// Who shares the tokens.
-    pub group: Group,
+    pub sequence: Group,
     /// How tokens mix over that group; every pass has a clone of it.
     pub attention: A,
+    /// Who shares the matrices, if they are shared.
+    pub tensor: Option<TensorSplit>,
     /// What is kept for the backward pass.
     pub recompute: Recompute,
 }
 
 impl Sharded {
     /// Tokens spread over `group` by Ulysses.
-    pub fn ulysses(group: Group) -> Sharded {
-        let attention = Ulysses { group: group.clone(), inner: Plain };
-        Sharded { group, attention, recompute: Recompute::default() }
+    pub fn ulysses(group: &Group) -> Sharded {
+        Sharded::by(Spread::ulysses(group))
+    }
+
+    /// Tokens spread over `group` by a ring.
+    pub fn ring(group: &Group) -> Sharded {
+        Sharded::by(Spread::ring(group))
+    }
+
+    /// Matrices spread over `group`.
+    pub fn tensor(group: &Group, splits: Splits) -> Sharded {
+        let tensor = Some(TensorSplit { group: group.clone(), splits });
+        Sharded { tensor, ..Sharded::ulysses(&Group::solo()) }
+    }
+
+    /// Tokens and matrices spread over the axes of a mesh.
+    pub fn over(mesh: &Mesh, splits: Splits) -> Sharded {
+        let group = mesh.axis(Axis::Tensor);
+        let tensor = (group.size() > 1).then(|| TensorSplit { group: group.clone(), splits });
+        Sharded { tensor, ..Sharded::by(Spread::over(mesh)) }
+    }
+
+    fn by(attention: Spread) -> Sharded {
+        let sequence = attention.sequence().clone();
+        Sharded { sequence, attention, tensor: None, recompute: Recompute::default() }
     }
 }
 
@@ -46,10 +72,16 @@ impl<A: Attention + Clone + Send + Sync> Schedule for Sharded<A> {
         provider: &dyn Provider,
         inputs: &Inputs,
     ) -> nn::Result<Prediction> {
-        let own = shard(inputs, &self.group)?;
-        let weights = Weights::new(provider);
-        let prediction = nn::forward(network, &weights, &own, &mut self.attention.clone())?;
-        Ok(whole(&prediction, inputs, &self.group)?)
+        let own = shard(inputs, &self.sequence)?;
+        let mut attention = self.attention.clone();
+        let prediction = match &self.tensor {
+            Some(tensor) => {
+                let provider = tensor.of(provider);
+                nn::forward(network, &Weights::new(&provider), &own, &mut attention)?
+            }
+            None => nn::forward(network, &Weights::new(provider), &own, &mut attention)?,
+        };
+        Ok(whole(&prediction, inputs, &self.sequence)?)
     }
 
     fn backward(
@@ -59,26 +91,40 @@ impl<A: Attention + Clone + Send + Sync> Schedule for Sharded<A> {
         inputs: &Inputs,
         loss: Loss<'_>,
     ) -> nn::Result<Backward> {
-        let Sharded { group, attention, recompute } = self;
-        let own = shard(inputs, group)?;
-        let mut of_whole = |prediction: &Prediction| loss(&whole(prediction, inputs, group)?);
-        let mut attention = attention.clone();
-        let found =
-            nn::backward(network, parameters, &own, &mut attention, &mut of_whole, *recompute)?;
-        Ok(add_up(found, group)?)
+        let own = shard(inputs, &self.sequence)?;
+        let mut of_whole =
+            |prediction: &Prediction| loss(&whole(prediction, inputs, &self.sequence)?);
+        let mut attention = self.attention.clone();
+        let recompute = self.recompute;
+        let found = match &self.tensor {
+            Some(tensor) => {
+                let provider = &tensor.of(parameters.provider);
+                let parameters = Parameters { provider, ..parameters };
+                nn::backward(network, parameters, &own, &mut attention, &mut of_whole, recompute)?
+            }
+            None => {
+                nn::backward(network, parameters, &own, &mut attention, &mut of_whole, recompute)?
+            }
+        };
+        Ok(self.add_up(found)?)
     }
 }
 
-/// What the ranks found, added up for parameters and put together for tokens.
-fn add_up(mut own: Backward, group: &Group) -> Result<Backward> {
-    for (name, gradient) in &mut own.parameters {
-        let group = group.named(format!("the gradient of `{name}`"));
-        *gradient = group.all_reduce(gradient.clone())?;
+impl<A> Sharded<A> {
+    /// What the ranks found, added up for parameters and put together for tokens.
+    fn add_up(&self, mut own: Backward) -> Result<Backward> {
+        for (name, gradient) in &mut own.parameters {
+            let label = format!("the gradient of `{name}`");
+            *gradient = self.sequence.named(label.as_str()).all_reduce(gradient.clone())?;
+            if let Some(tensor) = self.tensor.as_ref().filter(|own| own.is_in_parts(name)) {
+                *gradient = tensor.group.named(label).all_reduce(gradient.clone())?;
+            }
+        }
+        own.tokens = own.tokens.named().try_map(|(name, tokens)| {
+            gather(&self.sequence.named(format!("the gradient of the {name} tokens")), tokens)
+        })?;
+        Ok(own)
     }
-    own.tokens = own.tokens.named().try_map(|(name, tokens)| {
-        gather(&group.named(format!("the gradient of the {name} tokens")), tokens)
-    })?;
-    Ok(own)
 }
 
 /// What all ranks predict together. `inputs` are whole too.
@@ -89,13 +135,13 @@ fn whole(own: &Prediction, inputs: &Inputs, group: &Group) -> Result<Prediction>
         // Every rank computes the whole loss, so the part of its gradient that is this rank's
         // business is here already: nothing is exchanged and nothing is added up.
         let range = share(all.tokens.dims()[1], group.rank(), group.size());
-        let adjoint = move |gradient: Tensor<3>| gradient.narrow(1, range.start, range.len());
-        Ok(kernels::linear_map(own.clone(), move |_| joined.clone(), adjoint))
+        let adjoint = move |gradient: Tensor<3>| [gradient.narrow(1, range.start, range.len())];
+        Ok(kernels::with_gradient([own.clone()], joined, adjoint))
     };
     Ok(own.as_ref().zip(inputs.as_ref()).named().try_map(join)?)
 }
 
 /// `[B, own tokens, C]` to `[B, all tokens, C]`.
 fn gather(group: &Group, own: Tensor<3>) -> comm::Result<Tensor<3>> {
-    Ok(Tensor::cat(group.all_gather(own, 1)?, 1))
+    Ok(Tensor::cat(group.all_gather(own, &[1])?, 1))
 }

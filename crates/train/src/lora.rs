@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use diffusion::Draw;
-use nn::{Bias, Linear, LowRank, Network, Parameter, Provider, Store, Weights, most_similar};
+use nn::{Bias, Linear, LowRank, Network, Parameter, Part, Provider, Store, Weights, most_similar};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -181,9 +181,10 @@ impl Provider for Census<'_> {
         name: &str,
         sizes: [usize; 2],
         bias: Bias,
+        part: &Part,
     ) -> nn::Result<Linear> {
         self.layers.borrow_mut().insert(name.to_owned(), sizes);
-        self.store.linear(leaves, name, sizes, bias)
+        self.store.linear(leaves, name, sizes, bias, part)
     }
 }
 

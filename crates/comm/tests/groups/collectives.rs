@@ -10,7 +10,7 @@ fn all_to_all_gives_every_rank_its_uneven_parts_in_rank_order() {
     for size in [1, 2, 3, 4] {
         let received = on_ranks(size, |group| {
             let parts = (0..size).map(|to| part(group.rank(), to, 1 + group.rank() + 2 * to));
-            group.all_to_all(parts.collect(), 0).unwrap().into_iter().map(values).collect()
+            group.all_to_all(parts.collect(), &[0]).unwrap().into_iter().map(values).collect()
         });
         for (rank, received) in received.into_iter().enumerate() {
             let expected = (0..size).map(|from| values(part(from, rank, 1 + from + 2 * rank)));
@@ -26,7 +26,7 @@ fn all_gather_takes_uneven_tensors() {
         let expected: Vec<_> = (0..size).map(|from| values(part(from, 9, 4 - from))).collect();
         let gathered = on_ranks(size, |group| {
             let own = part(group.rank(), 9, 4 - group.rank());
-            group.all_gather(own, 0).unwrap().into_iter().map(values).collect::<Vec<_>>()
+            group.all_gather(own, &[0]).unwrap().into_iter().map(values).collect::<Vec<_>>()
         });
         assert_eq!(gathered, vec![expected; size]);
     }
@@ -73,8 +73,8 @@ fn a_group_of_one_is_a_group() {
     assert_eq!((group.rank(), group.size()), (0, 1));
     let own = || part(0, 0, 2);
     assert_eq!(values(group.all_reduce(own()).unwrap()), values(own()));
-    assert_eq!(values(group.all_gather(own(), 0).unwrap().remove(0)), values(own()));
-    assert_eq!(values(group.all_to_all(vec![own()], 0).unwrap().remove(0)), values(own()));
+    assert_eq!(values(group.all_gather(own(), &[0]).unwrap().remove(0)), values(own()));
+    assert_eq!(values(group.all_to_all(vec![own()], &[0]).unwrap().remove(0)), values(own()));
     group.send(0, own()).unwrap();
     assert_eq!(values(group.recv::<2>(0).unwrap()), values(own()));
 }
@@ -84,7 +84,7 @@ fn a_group_of_one_is_a_group() {
 fn what_arrives_is_outside_any_graph() {
     let tracked = on_ranks(2, |group| {
         let own = Tensor::from_inner(part(group.rank(), 0, 1)).require_grad();
-        let gathered = group.all_gather(own, 0).unwrap();
+        let gathered = group.all_gather(own, &[0]).unwrap();
         gathered.into_iter().any(|tensor| tensor.device().is_autodiff())
     });
     assert_eq!(tracked, [false, false]);

@@ -33,7 +33,7 @@ fn errors(ranks: &Ranks, body: impl Fn(&Group) -> Result<(), Error> + Sync) -> V
 fn calls_that_differ_are_both_named_on_every_rank() {
     for size in [2, 3, 4] {
         let errors = errors(&long(size), |group| match group.rank() {
-            0 => group.all_gather(part(0, 0, 3), 0).map(drop),
+            0 => group.all_gather(part(0, 0, 3), &[0]).map(drop),
             _ => group.named("the loss").all_reduce(part(0, 0, 3)).map(drop),
         });
         assert_eq!(errors.len(), size);
@@ -92,7 +92,7 @@ fn a_rank_that_never_comes_is_named_within_the_deadline() {
 fn two_ranks_that_wait_for_each_other_are_told_apart() {
     let errors = errors(&short(2), |group| match group.rank() {
         0 => group.recv::<2>(1).map(drop),
-        _ => group.all_gather(part(0, 0, 1), 0).map(drop),
+        _ => group.all_gather(part(0, 0, 1), &[0]).map(drop),
     });
     for error in errors {
         let text = error.to_string();
@@ -108,7 +108,7 @@ fn a_failure_wakes_those_who_wait() {
     let results = long(2).run(|group| {
         if group.rank() == 0 {
             sleep(SHORT / 4);
-            let refused = group.all_to_all(vec![part(0, 0, 1)], 0).map(drop);
+            let refused = group.all_to_all(vec![part(0, 0, 1)], &[0]).map(drop);
             sleep(3 * SHORT);
             return (refused, Duration::ZERO);
         }
@@ -195,8 +195,8 @@ fn work_beyond_its_limit_is_named() {
 #[test]
 fn arguments_that_cannot_be_served_are_refused_everywhere() {
     let parts = errors(&long(2), |group| match group.rank() {
-        0 => group.all_to_all(vec![part(0, 0, 1)], 0).map(drop),
-        _ => group.all_to_all(vec![part(0, 0, 1); 2], 0).map(drop),
+        0 => group.all_to_all(vec![part(0, 0, 1)], &[0]).map(drop),
+        _ => group.all_to_all(vec![part(0, 0, 1); 2], &[0]).map(drop),
     });
     for error in parts {
         let expected = "rank 0 cannot call all_to_all: 1 parts for 2 ranks; give one to each";
@@ -205,14 +205,15 @@ fn arguments_that_cannot_be_served_are_refused_everywhere() {
     let error = Group::solo().send(3, part(0, 0, 1)).unwrap_err();
     assert!(error.to_string().contains("there is no rank 3 in a group of 1"), "{error}");
     let group = Group::solo();
-    let error = group.all_to_all(vec![part(0, 0, 1)], 0).map(drop);
+    let error = group.all_to_all(vec![part(0, 0, 1)], &[0]).map(drop);
     assert_eq!(error, Ok(()));
 }
 
 #[test]
 fn parts_that_differ_in_more_than_the_uneven_dim_are_refused() {
-    let refused =
-        errors(&long(2), |group| group.all_to_all(vec![part(0, 0, 1), part(0, 0, 2)], 1).map(drop));
+    let refused = errors(&long(2), |group| {
+        group.all_to_all(vec![part(0, 0, 1), part(0, 0, 2)], &[1]).map(drop)
+    });
     for error in refused {
         let text = error.to_string();
         assert!(text.contains("[1, 2]") && text.contains("[2, 2]"), "{text}");

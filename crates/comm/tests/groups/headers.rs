@@ -28,7 +28,7 @@ fn collectives_are_counted() {
     let errors = errors(2, |group| {
         group.all_reduce(part(0, 0, 1))?;
         match group.rank() {
-            0 => group.all_gather(part(0, 0, 1), 0).map(drop),
+            0 => group.all_gather(part(0, 0, 1), &[0]).map(drop),
             _ => group.all_reduce(part(0, 0, 1)).map(drop),
         }
     });
@@ -82,7 +82,7 @@ fn numbers_of_dims_are_compared() {
 /// Two ranks that mean different dims to be uneven would put the parts together differently.
 #[test]
 fn uneven_dims_are_compared() {
-    let errors = errors(2, |group| group.all_gather(part(0, 0, 3), group.rank()).map(drop));
+    let errors = errors(2, |group| group.all_gather(part(0, 0, 3), &[group.rank()]).map(drop));
     for error in errors {
         assert!(error.contains("(f32 [*, 2])") && error.contains("(f32 [3, *])"), "{error}");
     }
@@ -92,7 +92,7 @@ fn uneven_dims_are_compared() {
 fn parts_of_several_types_are_refused() {
     let errors = errors(2, |group| {
         let parts = vec![part(0, 0, 1), part(0, 0, 1).cast(DType::BF16)];
-        group.all_to_all(parts, 0).map(drop)
+        group.all_to_all(parts, &[0]).map(drop)
     });
     for error in errors {
         assert!(error.contains("F32") && error.contains("BF16"), "{error}");
@@ -105,7 +105,7 @@ fn a_difference_does_not_wait_for_those_who_are_late() {
     let results = Ranks { deadline: LONG, ..Ranks::new(3) }.run(|group| {
         let start = Instant::now();
         match group.rank() {
-            0 => drop(group.all_gather(part(0, 0, 1), 0).expect_err("a difference")),
+            0 => drop(group.all_gather(part(0, 0, 1), &[0]).expect_err("a difference")),
             1 => drop(group.all_reduce(part(0, 0, 1)).expect_err("a difference")),
             _ => sleep(2 * SHORT),
         }
@@ -147,7 +147,7 @@ fn the_first_failure_stays() {
     let again = group.recv::<2>(8).expect_err("the group is broken").to_string();
     assert_eq!(again, first);
     assert!(first.contains("there is no rank 7"), "{first}");
-    let next = group.all_to_all(vec![part(0, 0, 1); 2], 0).expect_err("the group is broken");
+    let next = group.all_to_all(vec![part(0, 0, 1); 2], &[0]).expect_err("the group is broken");
     assert_eq!(next.to_string(), first);
 }
 

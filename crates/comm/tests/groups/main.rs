@@ -3,6 +3,7 @@
 mod collectives;
 mod failures;
 mod headers;
+mod meshes;
 
 use burn::tensor::{Device, Tensor, TensorData};
 

@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 use nn::{Forward, Inputs, Modality, OneDevice, Packed, Plain, Prediction, Recompute, Weights};
 use testkit::contract::holds;
 use testkit::numbers::bits;
-use testkit::parity::{Equals, Question};
+use testkit::parity::{Bounds, Equals, Question};
 
 use crate::asked::{Asked, all};
 
@@ -25,7 +25,7 @@ fn blockwise_backward_equals_the_whole_graph() {
         let slope = |recompute| question.slope(&OneDevice { recompute }).unwrap();
         let whole = slope(Recompute::Never);
         for recompute in [Recompute::PerBlock, Recompute::Keep(1)] {
-            let found = slope(recompute).equals(&whole, 0.0);
+            let found = slope(recompute).equals(&whole, Bounds::BITS);
             found.unwrap_or_else(|err| panic!("{name}, {recompute:?}: {err}"));
         }
         let used = whole.parameters.len() as f64 / question.store.iter().count() as f64;

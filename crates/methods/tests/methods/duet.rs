@@ -65,6 +65,10 @@ impl Dit for Duet {
         2
     }
 
+    fn heads(&self) -> usize {
+        1
+    }
+
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         for (name, channels) in NAMES {
             let weights = weights.at(name);

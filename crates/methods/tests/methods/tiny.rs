@@ -32,6 +32,10 @@ impl Dit for Tiny {
         1
     }
 
+    fn heads(&self) -> usize {
+        1
+    }
+
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         weights.linear("text", self.text, self.width)?;
         weights.table("time", [self.width])?;

@@ -8,7 +8,7 @@ use nn::{
     Schedule, Weights,
 };
 use testkit::numbers::values;
-use testkit::parity::{Equals, Question, loss};
+use testkit::parity::{Bounds, Equals, Question, loss};
 use testkit::toy::{Shared, Toy};
 
 use super::toy;
@@ -27,7 +27,7 @@ fn it_equals_the_whole_graph() {
         assert_eq!(whole.parameters.len(), count, "every parameter is trained");
         for recompute in [Recompute::PerBlock, Recompute::Keep(1), Recompute::Keep(9)] {
             let blocks = question.slope(&OneDevice { recompute }).unwrap();
-            if let Err(difference) = whole.equals(&blocks, 0.0) {
+            if let Err(difference) = whole.equals(&blocks, Bounds::BITS) {
                 panic!("{tokens} tokens, {depth} blocks, {recompute:?}: {difference}");
             }
         }
@@ -96,6 +96,10 @@ impl Dit for Forgotten {
         self.0.depth()
     }
 
+    fn heads(&self) -> usize {
+        self.0.heads
+    }
+
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         self.0.declare(weights)
     }
@@ -135,7 +139,8 @@ fn a_backward_pass_that_does_not_add_up_over_the_blocks_is_found() {
     let Question { store, inputs, .. } = question;
     let forgotten = Question { network: Arc::new(Forgotten(Toy::small())), store, inputs };
     let blocks = forgotten.slope(&BLOCK_WISE).unwrap();
-    let found = whole.equals(&blocks, 1e-2).expect_err("a planted error was not found");
+    let found =
+        whole.equals(&blocks, Bounds::sums(1e-2)).expect_err("a planted error was not found");
     assert!(found.contains("the gradient of `text.bias`"), "{found}");
 }
 

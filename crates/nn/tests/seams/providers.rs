@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use burn::tensor::Tensor;
 use kernels::Activation;
 use nn::{
-    Bias, Error, LayerNorm, Linear, Normalize, OneDevice, Parameters, Project, Provider, Recording,
-    Result, RmsNorm, Schedule, Store, Weights,
+    Bias, Error, LayerNorm, Linear, Normalize, OneDevice, Parameters, Part, Project, Provider,
+    Recording, Result, RmsNorm, Schedule, Store, Weights,
 };
 use testkit::numbers::{bits, parameter, tensor};
 use testkit::parity::{Question, all, loss};
@@ -40,9 +40,10 @@ impl Provider for Census<'_> {
         name: &str,
         sizes: [usize; 2],
         bias: Bias,
+        part: &Part,
     ) -> Result<Linear> {
         self.note("linear", name);
-        self.store.linear(leaves, name, sizes, bias)
+        self.store.linear(leaves, name, sizes, bias, part)
     }
 
     fn layer_norm(
@@ -138,10 +139,11 @@ impl Provider for Failing<'_> {
         name: &str,
         sizes: [usize; 2],
         bias: Bias,
+        part: &Part,
     ) -> Result<Linear> {
         match name {
             "blocks.1.own.out" => Ok(Linear::of(Broken)),
-            _ => self.0.linear(leaves, name, sizes, bias),
+            _ => self.0.linear(leaves, name, sizes, bias, part),
         }
     }
 }

@@ -8,7 +8,7 @@ use nn::{Context, Dit, Inputs, Levels, Modality, Store};
 use testkit::numbers::{parameter, tensor};
 use testkit::parity::{Question, check};
 
-use super::{TOLERANCE, ulysses};
+use super::{SUMS, ulysses};
 
 const BATCH: usize = 2;
 
@@ -49,7 +49,7 @@ pub(crate) fn duet(grid: [usize; 3], sound: Option<usize>) -> Question {
 #[test]
 fn ulysses_with_even_and_uneven_tokens() {
     for (ranks, grid) in [(1, [2, 3, 2]), (2, [2, 3, 2]), (2, [3, 5, 1]), (4, [3, 3, 2])] {
-        check(&duet(grid, None), ranks, TOLERANCE, ulysses);
+        check(&duet(grid, None), ranks, SUMS, ulysses);
     }
 }
 
@@ -57,7 +57,7 @@ fn ulysses_with_even_and_uneven_tokens() {
 #[test]
 fn ulysses_with_voices_of_different_lengths() {
     for (ranks, sound) in [(1, 7), (2, 7), (2, 4), (4, 5), (4, 18)] {
-        check(&duet([3, 3, 2], Some(sound)), ranks, TOLERANCE, ulysses);
+        check(&duet([3, 3, 2], Some(sound)), ranks, SUMS, ulysses);
     }
 }
 
@@ -67,6 +67,6 @@ fn ulysses_with_one_voice_alone() {
     for (ranks, sound) in [(1, 7), (2, 7), (4, 5)] {
         let mut question = duet([3, 3, 2], Some(sound));
         question.inputs.video = None;
-        check(&question, ranks, TOLERANCE, ulysses);
+        check(&question, ranks, SUMS, ulysses);
     }
 }

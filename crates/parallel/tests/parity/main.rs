@@ -1,9 +1,12 @@
 //! The law of layouts: every layout gives the answer of one device.
 
 mod duet;
+mod exchanges;
+mod joint;
 mod masks;
 mod planted;
 mod refusals;
+mod ring;
 mod sound;
 mod ulysses;
 
@@ -12,11 +15,11 @@ use std::sync::Arc;
 use comm::Group;
 use nn::{Attention, Schedule};
 use parallel::Sharded;
-use testkit::parity::Question;
+use testkit::parity::{Bounds, Question};
 use testkit::toy::Toy;
 
 /// Sums over ranks associate differently from sums over all tokens; this is what that may cost.
-const TOLERANCE: f64 = 1e-6;
+const SUMS: Bounds = Bounds::sums(1e-6);
 
 fn toy(batch: usize, tokens: usize) -> Question {
     let model = Toy::small();
@@ -24,7 +27,7 @@ fn toy(batch: usize, tokens: usize) -> Question {
 }
 
 fn ulysses(group: &Group) -> Box<dyn Schedule> {
-    Box::new(Sharded::ulysses(group.clone()))
+    Box::new(Sharded::ulysses(group))
 }
 
 /// Tokens spread over a group, which mix by `attention`.
@@ -33,5 +36,5 @@ fn sharded(
     attention: impl Attention + Clone + Send + Sync + 'static,
 ) -> Box<dyn Schedule> {
     let recompute = nn::Recompute::PerBlock;
-    Box::new(Sharded { group: group.clone(), attention, recompute })
+    Box::new(Sharded { sequence: group.clone(), attention, tensor: None, recompute })
 }

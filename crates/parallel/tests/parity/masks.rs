@@ -1,9 +1,9 @@
 //! Masks are addressed by the global index of tokens and heads, whatever part a rank holds.
 
 use burn::tensor::Tensor;
-use comm::on_ranks;
+use comm::{on_ranks, share};
 use nn::{Attention, Mask, Plain, Qkv, Reach, Site};
-use parallel::{Ulysses, share};
+use parallel::Spread;
 use testkit::numbers::{bits, tensor};
 
 const BATCH: usize = 2;
@@ -31,7 +31,7 @@ fn check(ranks: usize, reach: Reach, [tokens, keys]: [usize; 2], mask: &Mask) {
         };
         let keys = |x: &Tensor<4>| if reach == Reach::Replicated { x.clone() } else { own(x) };
         let qkv = Qkv { q: own(&whole.q), k: keys(&whole.k), v: keys(&whole.v) };
-        let mut ulysses = Ulysses { group, inner: Plain };
+        let mut ulysses = Spread::ulysses(&group);
         ulysses.attend(site, qkv, reach, Some(mask)).expect("Ulysses attends")
     });
     assert_eq!(bits(&Tensor::cat(parts, 1)), bits(&want));
@@ -91,7 +91,7 @@ fn what_cannot_be_cut_to_a_shard_is_refused() {
         let errors = on_ranks(2, |group| {
             let x: Tensor<4> = tensor("x", [1, 4, HEADS, WIDTH]);
             let qkv = Qkv { q: x.clone(), k: x.clone(), v: x };
-            let mut ulysses = Ulysses { group, inner: Plain };
+            let mut ulysses = Spread::ulysses(&group);
             let refused = ulysses.attend(SITE, qkv, Reach::Replicated, Some(&mask));
             refused.unwrap_err().to_string()
         });

@@ -6,14 +6,14 @@ use nn::{
     Attention, Backward, Inputs, Loss, Mask, Network, Parameters, Plain, Prediction, Provider, Qkv,
     Reach, Result, Schedule, Site,
 };
-use parallel::Ulysses;
+use parallel::Spread;
 use testkit::parity::compare;
 
-use super::{TOLERANCE, sharded, toy, ulysses};
+use super::{SUMS, sharded, toy, ulysses};
 
 /// Runs the toy with two ranks and returns what the check finds.
 fn found(layout: impl Fn(&Group) -> Box<dyn Schedule> + Sync) -> String {
-    compare(&toy(2, 13), 2, TOLERANCE, layout).expect_err("a planted error was not found")
+    compare(&toy(2, 13), 2, SUMS, layout).expect_err("a planted error was not found")
 }
 
 type Twist = fn(Qkv) -> Qkv;
@@ -44,7 +44,7 @@ impl<A: Attention> Attention for Twisted<A> {
 }
 
 fn twisted(group: &Group, (twist, untwist): (Twist, Untwist)) -> Box<dyn Schedule> {
-    let inner = Ulysses { group: group.clone(), inner: Plain };
+    let inner = Spread::ulysses(group);
     sharded(group, Twisted { inner, twist, untwist })
 }
 
@@ -55,7 +55,7 @@ fn same<T>(x: T) -> T {
 /// Without an error planted, the same machinery passes.
 #[test]
 fn nothing_planted_is_nothing_found() {
-    compare(&toy(2, 13), 2, TOLERANCE, |group| twisted(group, (same, same))).unwrap();
+    compare(&toy(2, 13), 2, SUMS, |group| twisted(group, (same, same))).unwrap();
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn shards_in_another_order() {
 
 /// Ulysses whose backward pass keeps what it should exchange.
 #[derive(Clone)]
-struct Forgetful(Ulysses<Plain>);
+struct Forgetful(Spread);
 
 impl Attention for Forgetful {
     fn attend(
@@ -144,8 +144,7 @@ impl Attention for Forgetful {
 
 #[test]
 fn an_adjoint_that_forgets_to_exchange() {
-    let found =
-        found(|group| sharded(group, Forgetful(Ulysses { group: group.clone(), inner: Plain })));
+    let found = found(|group| sharded(group, Forgetful(Spread::ulysses(group))));
     assert!(found.contains("the gradient of the video tokens"), "{found}");
 }
 

@@ -2,8 +2,8 @@
 
 use burn::tensor::Tensor;
 use comm::{Group, on_ranks};
-use nn::{Attention, Error, Mask, Plain, Qkv, Reach, Schedule, Site};
-use parallel::{Sharded, Ulysses};
+use nn::{Attention, Error, Mask, Qkv, Reach, Schedule, Site};
+use parallel::{Sharded, Spread};
 use testkit::numbers::tensor;
 use testkit::parity::Question;
 
@@ -12,7 +12,7 @@ use super::toy;
 const SITE: Site = Site { layer: 2, name: "own" };
 
 fn refused(group: &Group, reach: Reach) -> String {
-    let mut attention = Ulysses { group: group.clone(), inner: Plain };
+    let mut attention = Spread::ulysses(group);
     let x: Tensor<4> = tensor("x", [1, 6, 4, 3]);
     let qkv = Qkv { q: x.clone(), k: x.clone(), v: x };
     attention.attend(SITE, qkv, reach, None).expect_err("it is refused").to_string()
@@ -21,7 +21,7 @@ fn refused(group: &Group, reach: Reach) -> String {
 /// Why a question has no answer on this rank.
 fn unpredicted(question: &Question, group: &Group) -> Error {
     let Question { network, store, inputs } = question;
-    let schedule = Sharded::ulysses(group.clone());
+    let schedule = Sharded::ulysses(group);
     schedule.predict(&**network, store, inputs).expect_err("it is refused")
 }
 
@@ -31,16 +31,16 @@ fn is_intact(group: &Group) {
 }
 
 #[test]
-fn heads_that_do_not_divide_are_refused_by_every_rank() {
-    for ranks in [3, 8] {
+fn fewer_heads_than_ranks_are_refused_by_every_rank() {
+    for ranks in [5, 8] {
         let errors = on_ranks(ranks, |group| {
             let error = unpredicted(&toy(1, 9), &group);
             is_intact(&group);
             error.to_string()
         });
         let expected = format!(
-            "Ulysses cannot serve `own` of block 0: 4 heads cannot be shared evenly by {ranks} \
-             ranks; use a number of ranks that divides 4"
+            "sequence parallelism cannot serve `own` of block 0: 4 heads cannot be shared by {ranks} \
+             Ulysses ranks; use 4 at the most"
         );
         assert_eq!(errors, vec![expected; ranks]);
     }
@@ -60,16 +60,15 @@ fn fewer_tokens_than_ranks_are_refused_by_every_rank() {
 
 #[test]
 fn reaches_it_does_not_serve_are_named() {
-    for (reach, expected) in [
-        (Reach::Joint { text: 2 }, "it has no joint attention with text yet"),
-        (Reach::Within { axis: 1 }, "tokens that share axis 1 may be on different ranks"),
-    ] {
+    let reaches =
+        [(Reach::Within { axis: 1 }, "tokens that share axis 1 may be on different ranks")];
+    for (reach, expected) in reaches {
         let errors = on_ranks(2, |group| {
             let error = refused(&group, reach);
             is_intact(&group);
             error
         });
-        let expected = format!("Ulysses cannot serve `own` of block 2: {expected}");
+        let expected = format!("sequence parallelism cannot serve `own` of block 2: {expected}");
         assert_eq!(errors, [expected.clone(), expected]);
     }
 }
@@ -97,7 +96,7 @@ fn a_rank_that_fails_at_the_end_is_named_by_the_others() {
         if group.rank() == 1 {
             question.store.remove("head.weight");
         }
-        question.slope(&Sharded::ulysses(group)).unwrap_err().to_string()
+        question.slope(&Sharded::ulysses(&group)).unwrap_err().to_string()
     });
     assert!(errors[0].contains("for the video prediction"), "{}", errors[0]);
     assert!(errors[0].contains("rank 1 has ended and will not come"), "{}", errors[0]);
@@ -109,7 +108,7 @@ fn a_rank_that_fails_at_the_end_is_named_by_the_others() {
 fn a_loss_that_fails_is_handed_on() {
     let errors = on_ranks(2, |group| {
         let Question { network, store, inputs } = toy(1, 8);
-        let schedule = Sharded::ulysses(group.clone());
+        let schedule = Sharded::ulysses(&group);
         let parameters = nn::Parameters { provider: &store, trainable: &testkit::parity::all };
         let mut loss = |_: &nn::Prediction| Err(Error::outside(std::fmt::Error));
         let error = schedule.backward(&*network, parameters, &inputs, &mut loss).unwrap_err();
@@ -122,7 +121,7 @@ fn a_loss_that_fails_is_handed_on() {
 #[test]
 fn a_mask_for_another_number_of_queries_is_refused() {
     let errors = on_ranks(2, |group| {
-        let mut attention = Ulysses { group, inner: Plain };
+        let mut attention = Spread::ulysses(&group);
         let [q, k] = [3, 5].map(|length| tensor::<4>("x", [1, length, 4, 3]));
         let qkv = Qkv { q, k: k.clone(), v: k };
         let mask = Mask::Dense(tensor("mask", [1, 1, 9, 5]));

@@ -204,6 +204,10 @@ impl Dit for Duet {
         self.config.depth
     }
 
+    fn heads(&self) -> usize {
+        self.config.heads
+    }
+
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         for (name, _) in self.voices() {
             Conditions::new(&weights.at(name), &self.config)?;

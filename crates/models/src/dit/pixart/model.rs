@@ -98,6 +98,10 @@ impl Dit for Pixart {
         self.config.depth
     }
 
+    fn heads(&self) -> usize {
+        self.config.heads
+    }
+
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         Conditions::new(&weights.at("adaln_single"), &self.config)?;
         CaptionProjection::new(&weights.at("caption_projection"), &self.config)?;

@@ -159,6 +159,10 @@ impl Dit for Wan {
         self.config.depth
     }
 
+    fn heads(&self) -> usize {
+        self.config.heads
+    }
+
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         Conditions::new(weights, &self.config)?;
         self.patch_projection(weights)?;

@@ -1,0 +1,55 @@
+//! What carries posts from rank to rank: threads of one process, or processes of many machines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::parcel::Parcel;
+
+/// The way of a post. Ranks are those of the world.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot {
+    pub(crate) group: Arc<str>,
+    pub(crate) channel: Channel,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+}
+
+/// Collectives and messages do not overtake themselves, but each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Channel {
+    Collectives,
+    Messages,
+}
+
+/// A header with what it announces. Nothing is taken from a post whose header does not agree.
+pub(crate) struct Post {
+    pub(crate) call: Call,
+    pub(crate) parcels: Vec<Parcel>,
+}
+
+/// Ranks that can reach each other.
+pub(crate) trait Link: Send + Sync {
+    /// Sends a post on its way and returns at once.
+    ///
+    /// # Errors
+    /// The world is broken.
+    fn post(&self, slot: Slot, post: Post) -> Result<()>;
+
+    /// Waits for one post on each of the ways, all of which end at `rank`, compares their headers with
+    /// `call`, and takes what they announce.
+    ///
+    /// # Errors
+    /// A header differs, a rank does not come, or the world is broken.
+    fn collect(&self, rank: usize, slots: &[Slot], call: &Call) -> Result<Vec<Vec<Parcel>>>;
+
+    /// Breaks the world: whoever waits wakes up with the error. The first failure stays, and is returned.
+    fn fail(&self, rank: usize, error: Error) -> Error;
+
+    /// The rank enters work that may take up to `limit`.
+    fn start_work(&self, rank: usize, what: &str, limit: Duration);
+
+    /// The rank leaves the work it announced last.
+    fn finish_work(&self, rank: usize);
+}
