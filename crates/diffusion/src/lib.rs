@@ -63,7 +63,7 @@ pub use error::{Error, Result};
 pub use guidance::{Branch, Guidance};
 pub use process::{Process, VpPrediction};
 pub use random::Draw;
-pub use sampler::{Noise, Sampled, Sampler};
+pub use sampler::{Moving, Noise, Sampled, Sampler};
 pub use scene::{
     AudioClock, Coordinates, Geometry, Grouping, NoiseLevels, Reference, ReferenceScale, Region,
     Scene, Time, Tokens, Track, TrackKind, align_reference, pool_mask,

@@ -43,7 +43,7 @@ pub struct Sampled {
 }
 
 /// The tokens of a track with the solver's memory of them.
-type Moving = (Tensor<3>, SolverState);
+pub type Moving = (Tensor<3>, SolverState);
 
 impl Sampler {
     /// So many steps of a scheduler over scenes of `tokens` tokens, without guidance.
@@ -93,7 +93,7 @@ impl Sampler {
     /// Samples what is free in a scene.
     ///
     /// `unconditional` is the text `[1 | B, L, D]` that guidance pushes away from. `predict` is asked for
-    /// each step, which counts from 0, and for each branch of its guidance.
+    /// each step, which counts from 0, with the inputs of all branches of its guidance.
     ///
     /// # Errors
     /// The scene does not fit the solver, a text is missing, or whatever `predict` reports: an
@@ -103,44 +103,70 @@ impl Sampler {
         scene: &Scene,
         unconditional: Option<&Context>,
         noise: &Noise,
-        mut predict: impl FnMut(usize, &Inputs) -> std::result::Result<Prediction, E>,
+        mut predict: impl FnMut(usize, &[Inputs]) -> std::result::Result<Vec<Prediction>, E>,
     ) -> std::result::Result<Sampled, E> {
-        let without = match (self.is_guided(), unconditional) {
-            (false, _) => None,
-            (true, Some(text)) => Some(scene.with_text(text)),
-            (true, None) => return Err(Error::NoUnconditional.into()),
-        };
-        let start = scene.tracks().beside(noise.initial.clone()).named();
-        let start = start.map(|(name, (track, given))| {
-            let initial = given.unwrap_or_else(|| noise.draw(track, name, "initial-noise", 0));
-            (initial * self.solver.initial_scale(), self.solver.state())
-        });
+        let branches = self.branches(scene, unconditional)?;
+        let start = self.start(scene, noise);
         let end = denoise(0..self.steps().len(), vec![start], |place, tracks| {
             let step = place.step;
-            let branches = [Some(scene), without.as_ref()];
-            let prediction = self.predict(branches, &tracks, step, &mut predict)?;
-            Ok::<_, E>(self.advance(scene, (tracks, prediction), step, noise)?)
+            let tokens = tracks.clone().map(|(tokens, _)| tokens);
+            let predictions = predict(step, &self.inputs(&branches, &tokens, step))?;
+            let prediction = self.guide(scene, predictions, step)?;
+            Ok::<_, E>(self.advance(scene, tracks, prediction, step, noise)?)
         })?;
         let end = end.into_iter().next().expect("one patch goes in and comes out");
-        let unpasted = end.map(|(tokens, _)| tokens);
-        let made = scene.tracks().zip(unpasted.clone());
-        Ok(Sampled { tokens: made.map(|(track, tokens)| track.keep(tokens)), unpasted })
+        Ok(self.finish(scene, end.map(|(tokens, _)| tokens)))
     }
 
-    /// What the network says about every track, `[B, N, C]`, guided if the step asks for it.
-    fn predict<E: From<Error>>(
+    /// The scene as every branch of the guidance sees it, the conditional one first.
+    ///
+    /// # Errors
+    /// A text is missing.
+    pub fn branches(&self, scene: &Scene, unconditional: Option<&Context>) -> Result<Vec<Scene>> {
+        match (self.is_guided(), unconditional) {
+            (false, _) => Ok(vec![scene.clone()]),
+            (true, Some(text)) => Ok(vec![scene.clone(), scene.with_text(text)]),
+            (true, None) => Err(Error::NoUnconditional),
+        }
+    }
+
+    /// What a run starts from.
+    pub fn start(&self, scene: &Scene, noise: &Noise) -> Tracks<Moving> {
+        let start = scene.tracks().beside(noise.initial.clone()).named();
+        start.map(|(name, (track, given))| {
+            let initial = given.unwrap_or_else(|| noise.draw(track, name, "initial-noise", 0));
+            (initial * self.solver.initial_scale(), self.solver.state())
+        })
+    }
+
+    /// What the network is asked at a step, branch by branch, for tokens `[B, N, C]`.
+    pub fn inputs(
         &self,
-        [with, without]: [Option<&Scene>; 2],
-        tracks: &Tracks<Moving>,
+        branches: &[Scene],
+        tokens: &Tracks<Tensor<3>>,
         step: usize,
-        predict: &mut impl FnMut(usize, &Inputs) -> std::result::Result<Prediction, E>,
-    ) -> std::result::Result<Tracks<Tensor<3>>, E> {
+    ) -> Vec<Inputs> {
         let (level, timestep) = (self.level(step), self.steps()[step].timestep);
-        let mut ask = |scene: &Scene| -> std::result::Result<Tracks<Tensor<3>>, E> {
+        let asked = self.guidance[step].branches().len();
+        let one = |scene: &Scene| {
             let levels =
                 scene.each(|_, track| NoiseLevels::at_timestep(level, timestep, track.samples()));
-            let tokens = tracks.clone().map(|(tokens, _)| tokens);
-            let prediction = predict(step, &scene.inputs(&self.process, tokens, &levels))?;
+            scene.inputs(&self.process, tokens.clone(), &levels)
+        };
+        branches.iter().take(asked).map(one).collect()
+    }
+
+    /// What the branches of a step say together about every track, `[B, N, C]`.
+    ///
+    /// # Errors
+    /// Something is to be generated that the network says nothing about.
+    pub fn guide(
+        &self,
+        scene: &Scene,
+        predictions: Vec<Prediction>,
+        step: usize,
+    ) -> Result<Tracks<Tensor<3>>> {
+        let own = |prediction: Prediction| -> Result<Tracks<Tensor<3>>> {
             scene.tracks().beside(prediction.as_ref()).named().try_map(
                 |(name, (track, said))| match said.is_none() && track.kind == TrackKind::Generated {
                     true => Err(Error::NoPrediction { track: name }),
@@ -149,40 +175,63 @@ impl Sampler {
             )?;
             Ok(scene.tracks().zip(prediction).map(|(track, said)| track.own(said)))
         };
-        let conditional = ask(with.expect("there is always a scene"))?;
-        let guidance = self.guidance[step];
-        let Some(without) = without.filter(|_| guidance.branches().len() > 1) else {
-            return Ok(conditional);
-        };
-        let both = conditional.zip(ask(without)?);
-        Ok(both.map(|(with, without)| guidance.combine(with, without)))
+        let mut predictions = predictions.into_iter();
+        let conditional = own(predictions.next().expect("a step has a branch"))?;
+        let Some(without) = predictions.next() else { return Ok(conditional) };
+        let both = conditional.zip(own(without)?);
+        Ok(both.map(|(with, without)| self.guidance[step].combine(with, without)))
     }
 
     /// Every track one step on.
-    fn advance(
+    ///
+    /// # Errors
+    /// The solver cannot take the step.
+    pub fn advance(
         &self,
         scene: &Scene,
-        (tracks, prediction): (Tracks<Moving>, Tracks<Tensor<3>>),
+        tracks: Tracks<Moving>,
+        prediction: Tracks<Tensor<3>>,
         step: usize,
         noise: &Noise,
     ) -> Result<Tracks<Moving>> {
         let all = scene.tracks().zip(tracks).beside(prediction).named();
-        all.try_map(|(name, ((track, (tokens, mut state)), said))| {
+        all.try_map(|(name, ((track, moving), said))| {
             let Some(said) = said.filter(|_| track.kind == TrackKind::Generated) else {
-                return Ok((tokens, state));
-            };
-            let said = match self.velocities {
-                true => {
-                    let level = Tensor::from_floats([[[self.level(step)]]], &tokens.device());
-                    self.process.for_solver(tokens.clone(), said, level)
-                }
-                false => said,
+                return Ok(moving);
             };
             let fresh = self.solver.wants_noise(step);
             let fresh = fresh.then(|| noise.draw(track, name, "solver-noise", step as u64));
-            let tokens = self.solver.step(step, &mut state, tokens, said, fresh)?;
-            Ok((tokens, state))
+            self.step(moving, said, step, fresh)
         })
+    }
+
+    /// Some tokens of a track one step on, by what was predicted for them and by `fresh` noise if the
+    /// solver wants any.
+    ///
+    /// # Errors
+    /// The solver cannot take the step.
+    pub fn step(
+        &self,
+        (tokens, mut state): Moving,
+        said: Tensor<3>,
+        step: usize,
+        fresh: Option<Tensor<3>>,
+    ) -> Result<Moving> {
+        let said = match self.velocities {
+            true => {
+                let level = Tensor::from_floats([[[self.level(step)]]], &tokens.device());
+                self.process.for_solver(tokens.clone(), said, level)
+            }
+            false => said,
+        };
+        let tokens = self.solver.step(step, &mut state, tokens, said, fresh)?;
+        Ok((tokens, state))
+    }
+
+    /// What a run leaves.
+    pub fn finish(&self, scene: &Scene, unpasted: Tracks<Tensor<3>>) -> Sampled {
+        let made = scene.tracks().zip(unpasted.clone());
+        Sampled { tokens: made.map(|(track, tokens)| track.keep(tokens)), unpasted }
     }
 
     fn level(&self, step: usize) -> f32 {

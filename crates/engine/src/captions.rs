@@ -1,5 +1,6 @@
 //! The captions of a request, embedded, and embeddings that users bring.
 
+use std::ops::Range;
 use std::path::Path;
 
 use burn::tensor::Device;
@@ -15,6 +16,17 @@ pub(crate) struct Captions {
     pub(crate) prompts: Vec<Context>,
     /// One per prompt, or none where no guidance asks for them.
     pub(crate) negatives: Vec<Context>,
+}
+
+impl Captions {
+    /// Those of some of the prompts.
+    pub(crate) fn of(&self, prompts: Range<usize>) -> Captions {
+        let negatives = match self.negatives.is_empty() {
+            true => Vec::new(),
+            false => self.negatives[prompts.clone()].to_vec(),
+        };
+        Captions { prompts: self.prompts[prompts].to_vec(), negatives }
+    }
 }
 
 /// Embeddings from a file the user gave, of the width the transformer takes.

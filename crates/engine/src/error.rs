@@ -84,6 +84,9 @@ pub enum Error {
     /// A frame could not be written.
     #[error(transparent)]
     Output(#[from] data::media::Error),
+    /// Ranks that make a request together could not go on.
+    #[error(transparent)]
+    Ranks(#[from] comm::Error),
     /// A dataset could not be read or written.
     #[error(transparent)]
     Data(#[from] data::Error),

@@ -4,10 +4,11 @@ use burn::tensor::Tensor;
 use diffusion::{Grouping, Guidance, Sampler};
 use families::{Description, Preparation, TextRules};
 use nn::{Tracks, patchify};
+use parallel::Workload;
 
 use crate::captions::{self, Captions};
 use crate::error::{Error, Field, Result};
-use crate::given::GivenMedia;
+use crate::given::{GivenMedia, GivenReference};
 use crate::pipeline::Pipeline;
 use crate::request::{Decoding, Request, Sizing};
 use crate::{sizes, tensors};
@@ -78,6 +79,35 @@ impl Pipeline {
             samples,
             sound,
             only_audio: request.only_audio,
+        })
+    }
+
+    /// What a request asks of the transformer, for those who lay it out over ranks.
+    ///
+    /// # Errors
+    /// It does not fit the model.
+    pub fn workload(&self, request: &Request) -> Result<Workload> {
+        let (job, model) = (self.job(request)?, self.description());
+        let patch = model.geometry.patch;
+        let tokens =
+            |latents: [usize; 3]| (0..3).map(|axis| latents[axis] / patch[axis]).product::<usize>();
+        let references = |given: &GivenMedia| -> Result<usize> {
+            let one = |own: &GivenReference| {
+                let [height, width] = own.size;
+                Ok(tokens(model.geometry.latents([own.pictures.len(), height, width])?))
+            };
+            given.references.iter().map(one).sum()
+        };
+        let most = job.given.iter().map(references).collect::<Result<Vec<_>>>()?;
+        let video =
+            (!job.only_audio).then(|| tokens(job.latents) + most.into_iter().max().unwrap_or(0));
+        let network = &model.transformers[0].network;
+        Ok(Workload {
+            depth: network.depth(),
+            heads: network.heads(),
+            tokens: Tracks { video, audio: job.sound },
+            branches: 1 + usize::from(job.sampler.is_guided()),
+            samples: job.samples,
         })
     }
 

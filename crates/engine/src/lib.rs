@@ -15,6 +15,7 @@ mod media;
 mod pipeline;
 mod pixels;
 mod progress;
+mod replica;
 mod request;
 mod scene;
 mod sizes;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
+use comm::Mesh;
 use data::media::{Frame, Waveform};
 use families::{Description, Record, TextRules};
 use folder::lora::LoraSource;
@@ -12,6 +13,7 @@ use nn::{OneDevice, Precision, Schedule, Store};
 
 use crate::error::{Error, Field, Result};
 use crate::progress::Progress;
+use crate::replica::Replica;
 use crate::request::Request;
 use crate::stages::Prepared;
 use crate::tensors;
@@ -38,6 +40,8 @@ pub struct Setup {
     pub device: Device,
     /// How the transformer is run.
     pub schedule: Arc<dyn Schedule>,
+    /// Where this rank stands among those that make a request together; they all run the same one.
+    pub mesh: Mesh,
     /// A safetensors file with the transformer's parameters, instead of the folder's.
     pub transformer: Option<PathBuf>,
     /// Low-rank changes to the transformer, or to its first expert.
@@ -54,6 +58,7 @@ impl Setup {
             residency: Residency::Kept,
             device: device.clone(),
             schedule: Arc::new(OneDevice::default()),
+            mesh: Mesh::solo(),
             transformer: None,
             loras: Vec::new(),
             second_loras: Vec::new(),
@@ -61,7 +66,8 @@ impl Setup {
     }
 }
 
-/// A model, checked and ready.
+/// A model, checked and ready. Clones share the parameters that are open.
+#[derive(Clone)]
 pub struct Pipeline {
     pub(crate) setup: Setup,
     pub(crate) description: Description,
@@ -97,6 +103,7 @@ pub trait Frames {
 }
 
 /// What a request gave besides its frames and sounds.
+#[derive(Clone, Debug, Default)]
 pub struct PipelineOutput {
     /// The final latents, before the VAE, in the model's own scaling, unless only sound was made.
     pub latents: Option<Latents>,
@@ -185,11 +192,34 @@ impl Pipeline {
         self.job(request).map(drop)
     }
 
+    /// The same model for a rank among those that run requests together by `schedule`.
+    #[must_use]
+    pub fn on(&self, mesh: Mesh, schedule: Arc<dyn Schedule>) -> Pipeline {
+        let mut own = self.clone();
+        (own.setup.mesh, own.setup.schedule) = (mesh, schedule);
+        own
+    }
+
+    /// Opens the transformers, so that clones made from now on share their parameters.
+    ///
+    /// # Errors
+    /// Their files cannot be read any more.
+    pub fn open_transformers(&mut self) -> Result<()> {
+        let Pipeline { setup, transformers, .. } = self;
+        for transformer in transformers {
+            transformer.open(&setup.device)?;
+        }
+        Ok(())
+    }
+
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.
+    ///
+    /// Ranks that run it together deal its samples among their replicas. `frames` receives all of them on the
+    /// first rank and nothing on the others; the same goes for the output.
     ///
     /// # Errors
     /// The request does not fit the model, a network gave values that are not finite, a frame could
-    /// not be kept, or the user interrupted.
+    /// not be kept, another rank failed, or the user interrupted.
     pub fn run(
         &mut self,
         request: &Request,
@@ -197,10 +227,15 @@ impl Pipeline {
         frames: &mut dyn Frames,
     ) -> Result<PipelineOutput> {
         let job = self.job(request)?;
-        frames.begin(job.samples, if job.only_audio { 0 } else { job.size[0] })?;
-        let captions = match job.captions.clone() {
-            Some(captions) => captions,
-            None => self.encode(request, &job, progress)?,
+        let replica = Replica::of(&self.setup.mesh, job.samples);
+        if replica.owns() {
+            frames.begin(job.samples, if job.only_audio { 0 } else { job.size[0] })?;
+        }
+        let Some(deal) = replica.deal() else { return replica.collect(None, frames) };
+        let preparing = replica.busy("the preparation of a request");
+        let captions = match &job.captions {
+            Some(captions) => captions.of(deal.prompts(request)),
+            None => self.encode(request, &job, deal.prompts(request), progress)?,
         };
         self.release(|own| own.text.close());
         let conditionings = self.condition(&job, progress)?;
@@ -208,12 +243,21 @@ impl Pipeline {
             own.vae.close();
             own.vision.iter_mut().for_each(Vision::close);
         });
+        drop(preparing);
         let prepared = Prepared { captions, conditionings };
-        let sampled = self.sample(request, &job, &prepared, progress)?;
+        let sampled = self.sample(request, &job, &prepared, &deal, progress)?;
         self.release(|own| own.transformers.iter_mut().for_each(Component::close));
-        self.decode(request, &job, &sampled, progress, frames)?;
+        let _decoding = replica.busy("decoding");
+        if replica.leads() {
+            let mut relay = replica.relay(deal.samples.start);
+            let receiver: &mut dyn Frames = match &mut relay {
+                Some(relay) => relay,
+                None => &mut *frames,
+            };
+            self.decode(request, &job, &sampled, progress, receiver)?;
+        }
         self.release(|own| own.vae.close());
-        Ok(sampled.output(&self.description))
+        replica.collect(Some(sampled.output(&self.description)), frames)
     }
 
     /// Puts other parameters in the place of the transformer's, or of its first expert's: a model in

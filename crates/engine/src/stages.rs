@@ -1,9 +1,10 @@
 //! The stages of a run: encode, condition, sample, decode.
 
 use std::cell::RefCell;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use burn::tensor::Tensor;
+use comm::Mesh;
 use data::media::Waveform;
 use diffusion::{Grouping, Noise, Sampled, Scene};
 use families::Description;
@@ -15,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::pipeline::{Frames, Latents, Pipeline, PipelineOutput, Residency};
 use crate::progress::{self, Progress};
+use crate::replica::{self, Deal};
 use crate::request::{Decoding, Request};
 use crate::scene::{Conditioning, scene};
 use crate::{finite, pixels, sizes};
@@ -37,6 +39,7 @@ pub(crate) struct Prepared {
 /// Who looks on while samples are denoised together.
 struct Watched<'a> {
     progress: &'a mut dyn Progress,
+    mesh: Mesh,
     /// Steps that earlier samples took.
     done: usize,
     /// How many samples there are now.
@@ -49,7 +52,9 @@ impl Watched<'_> {
     /// # Errors
     /// The user interrupted.
     fn reach(&mut self, steps: usize) -> Result<()> {
-        progress::check(self.progress)?;
+        if replica::agree(&self.mesh, self.progress.interrupted())? {
+            return Err(Error::Interrupted);
+        }
         self.progress.reach(self.done + steps * self.samples);
         Ok(())
     }
@@ -79,11 +84,13 @@ impl Pipeline {
         &mut self,
         request: &Request,
         job: &Job,
+        prompts: Range<usize>,
         progress: &mut dyn Progress,
     ) -> Result<Captions> {
         let negative = job.sampler.is_guided().then_some(request.negative.as_str());
         let device = self.device().clone();
-        self.text.encode((&request.prompts, negative), job.rules.as_ref(), &device, progress)
+        let prompts = &request.prompts[prompts];
+        self.text.encode((prompts, negative), job.rules.as_ref(), &device, progress)
     }
 
     /// What is given to tensors, one for each entry of the job.
@@ -127,23 +134,25 @@ impl Pipeline {
         request: &Request,
         job: &Job,
         prepared: &Prepared,
+        deal: &Deal,
         progress: &mut dyn Progress,
     ) -> Result<Samples> {
         let Prepared { captions, conditionings } = prepared;
         let steps = job.sampler.steps().len();
-        progress.begin("denoise", job.samples * steps);
+        progress.begin("denoise", deal.samples.len() * steps);
         let patch = self.description.geometry.patch;
         let tokens: usize = (0..3).map(|axis| job.latents[axis] / patch[axis]).product();
         let together = samples_together(tokens);
         let (mut made, mut unpasted) = (Vec::new(), Vec::new());
-        let prompt = |sample: usize| sample / request.count;
+        let first_prompt = deal.prompts(request).start;
+        let prompt = |sample: usize| sample / request.count - first_prompt;
         let conditioning =
-            |sample: usize| conditionings.get(prompt(sample)).unwrap_or(&conditionings[0]);
-        let mut next = 0;
-        while next < job.samples {
+            |sample: usize| conditionings.get(sample / request.count).unwrap_or(&conditionings[0]);
+        let mut next = deal.samples.start;
+        while next < deal.samples.end {
             let first = next;
             let alike = |sample: &usize| conditioning(first).is_like(conditioning(*sample));
-            let end = (first + together).min(job.samples);
+            let end = (first + together).min(deal.samples.end);
             next = first + (first..end).take_while(alike).count();
             let samples = first..next;
             let own: Vec<_> = samples
@@ -161,7 +170,12 @@ impl Pipeline {
                 ..Noise::from_seed(request.seed, request.first_sample + first as u64, samples.len())
             };
             let unconditional = joined_texts(&negatives);
-            let mut watched = Watched { progress, done: first * steps, samples: scene.samples() };
+            let mut watched = Watched {
+                progress,
+                mesh: self.setup.mesh.clone(),
+                done: (first - deal.samples.start) * steps,
+                samples: scene.samples(),
+            };
             let own =
                 self.run_sampler(job, &scene, unconditional.as_ref(), &noise, &mut watched)?;
             let latents = |tokens: Tracks<Tensor<3>>| {
@@ -196,7 +210,12 @@ impl Pipeline {
     }
 
     /// What the expert of a timestep predicts.
-    fn predict(&mut self, step: usize, timestep: f64, inputs: &Inputs) -> Result<Prediction> {
+    fn predict(
+        &mut self,
+        step: usize,
+        timestep: f64,
+        inputs: &[Inputs],
+    ) -> Result<Vec<Prediction>> {
         let Pipeline { setup, description, transformers, .. } = self;
         let expert = description.expert(timestep);
         if setup.residency == Residency::OneAtATime {
@@ -205,11 +224,11 @@ impl Pipeline {
         }
         let store = transformers[expert].open(&setup.device)?;
         let network = &*description.transformers[expert].network;
-        let prediction = setup.schedule.predict(network, store, inputs)?;
-        for prediction in prediction.as_ref() {
+        let predictions = setup.schedule.predict_all(network, store, inputs)?;
+        for prediction in predictions.iter().flat_map(|prediction| prediction.as_ref()) {
             finite::check(prediction, &format!("the transformer at step {step}"), store)?;
         }
-        Ok(prediction)
+        Ok(predictions)
     }
 
     /// Latents to sounds and frames, handed on as they are decoded.

@@ -10,6 +10,7 @@ use crate::finite;
 use crate::source_image::{ClipPreprocessor, SourceImage};
 
 /// The image encoder of a folder.
+#[derive(Clone)]
 pub(crate) struct Vision {
     network: ClipVision,
     component: Component,

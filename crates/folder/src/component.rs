@@ -23,7 +23,8 @@ impl Storage {
     pub const STORED: Storage = Storage { precision: Precision::Stored, kept: &[] };
 }
 
-/// Where a component's parameters are, and in which type they are to be held.
+/// Where a component's parameters are, and in which type they are to be held. Clones share what is open.
+#[derive(Clone)]
 pub struct Component {
     paths: Vec<PathBuf>,
     storage: Storage,

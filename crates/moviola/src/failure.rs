@@ -10,6 +10,8 @@ pub(crate) enum Failure {
     Interrupted(String),
     /// Something is wrong, and this says what.
     Refused(String),
+    /// Another rank failed, or this one panicked.
+    Rank(String),
 }
 
 /// The result of a command.
@@ -20,7 +22,7 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Interrupted(_) => INTERRUPTED,
-            Failure::Refused(_) => 2,
+            Failure::Refused(_) | Failure::Rank(_) => 2,
         }
     }
 }
@@ -28,12 +30,19 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Interrupted(text) | Failure::Refused(text) => f.write_str(text),
+            Failure::Interrupted(text) | Failure::Refused(text) | Failure::Rank(text) => {
+                f.write_str(text)
+            }
         }
     }
 }
 
 impl Failure {
+    /// Whether it only says that another rank failed.
+    pub(crate) fn is_of_another(&self) -> bool {
+        matches!(self, Failure::Rank(_))
+    }
+
     /// A command that cannot do what it was asked for.
     pub(crate) fn refused(reason: impl Into<String>) -> Failure {
         Failure::Refused(reason.into())
@@ -44,6 +53,7 @@ impl From<engine::Error> for Failure {
     fn from(error: engine::Error) -> Failure {
         match error {
             engine::Error::Interrupted => Failure::Interrupted(error.to_string()),
+            engine::Error::Ranks(error) => Failure::Rank(error.to_string()),
             engine::Error::Request { field, reason } => {
                 Failure::Refused(format!("--{}: {reason}", flag(field)))
             }

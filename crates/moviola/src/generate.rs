@@ -2,17 +2,23 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum;
-use data::media::{Format, FrameRate};
-use engine::{Decoding, Error, Pipeline, Request, Residency, Setup, Sizing, Solving};
+use data::media::{Format, Frame, FrameRate};
+use engine::{
+    Decoding, Error, Frames, Pipeline, PipelineOutput, Request, Residency, Setup, Silent, Sizing,
+    Solving,
+};
 use folder::lora::LoraSource;
 use nn::Precision;
+use parallel::Plan;
 
 use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::failure::{Failure, Outcome};
 use crate::given::GivenArguments;
+use crate::layout::LayoutArguments;
 use crate::output::{self, Output};
 use crate::{device, hub, signals, threads};
 
@@ -85,9 +91,11 @@ pub(crate) struct Arguments {
     /// Where to compute
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Threads [default: one per core]
+    /// Threads, of each rank where there are several [default: one per core in all]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    #[command(flatten)]
+    layout: LayoutArguments,
     /// Keep one component in memory at a time
     #[arg(long)]
     offload: bool,
@@ -185,14 +193,65 @@ fn make(arguments: &Arguments, clock: &Clock) -> Outcome {
     let latents = arguments.save_latents.as_deref();
     let sounds = pipeline.description().sound.is_some() && !arguments.without_audio;
     let inputs = arguments.inputs();
-    let mut output = Output::new(&arguments.output, rate, &record).beside(latents, sounds, &inputs);
-    let mut bars = Bars::new(clock, signals::watch()?);
-    let answer = pipeline.run(&request, &mut bars, &mut output)?;
-    bars.finish();
-    output.finish()?;
+    let stop = signals::watch()?;
+    let first = |pipeline: &mut Pipeline| -> Outcome<PipelineOutput> {
+        let mut output =
+            Output::new(&arguments.output, rate, &record).beside(latents, sounds, &inputs);
+        let mut bars = Bars::new(clock, Arc::clone(&stop));
+        let answer = pipeline.run(&request, &mut bars, &mut output)?;
+        bars.finish();
+        output.finish()?;
+        Ok(answer)
+    };
+    let answer = match arguments.layout.is_given() {
+        false => first(&mut pipeline)?,
+        true => {
+            let plan = arguments.layout.plan(&pipeline.workload(&request)?)?;
+            ranked(arguments, &mut pipeline, &request, &plan, &first)?
+        }
+    };
     match &arguments.save_latents {
         Some(path) => Ok(output::write(path, &answer.latents_file()?)?),
         None => Ok(()),
+    }
+}
+
+/// Runs a request on the ranks of a plan; `first` does what the first of them does.
+fn ranked(
+    arguments: &Arguments,
+    pipeline: &mut Pipeline,
+    request: &Request,
+    plan: &Plan,
+    first: &(dyn Fn(&mut Pipeline) -> Outcome<PipelineOutput> + Sync),
+) -> Outcome<PipelineOutput> {
+    if !arguments.offload {
+        pipeline.open_transformers()?;
+    }
+    let splits = pipeline.description().family.splits;
+    let shared = Mutex::new(pipeline.clone());
+    arguments.layout.run(plan, arguments.threads, |group| {
+        let rank = group.rank();
+        let mesh = plan.mesh(group).map_err(engine::Error::from)?;
+        let schedule = plan.schedule(&mesh, splits);
+        let own = shared.lock().unwrap_or_else(PoisonError::into_inner).on(mesh, schedule);
+        let mut own = own;
+        match rank {
+            0 => first(&mut own),
+            _ => Ok(own.run(request, &mut Silent, &mut Nobody)?),
+        }
+    })
+}
+
+/// Takes what is made and keeps nothing: on ranks that own nothing.
+struct Nobody;
+
+impl Frames for Nobody {
+    fn begin(&mut self, _: usize, _: usize) -> engine::Result<()> {
+        Ok(())
+    }
+
+    fn frame(&mut self, _: usize, _: Frame) -> engine::Result<()> {
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ mod failure;
 mod generate;
 mod given;
 mod hub;
+mod layout;
 mod output;
 mod preprocess;
 mod questions;

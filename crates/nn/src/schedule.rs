@@ -24,6 +24,20 @@ pub trait Schedule: Send + Sync {
         inputs: &Inputs,
     ) -> Result<Prediction>;
 
+    /// Predictions of one network for several inputs that do not depend on each other: the branches of a
+    /// guidance.
+    ///
+    /// # Errors
+    /// As [`Schedule::predict`].
+    fn predict_all(
+        &self,
+        network: &dyn Network,
+        provider: &dyn Provider,
+        inputs: &[Inputs],
+    ) -> Result<Vec<Prediction>> {
+        inputs.iter().map(|inputs| self.predict(network, provider, inputs)).collect()
+    }
+
     /// Loss and gradients. The loss sees the whole prediction and is asked once.
     ///
     /// # Errors

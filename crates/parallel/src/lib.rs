@@ -4,15 +4,19 @@
 //! of layers; [`Sharded`] is a schedule that gives each rank its own tokens and matrices and puts the whole
 //! together again, so that callers see whole sequences on every rank.
 
+mod branches;
 mod error;
 pub mod exchange;
+mod plan;
 mod ring;
 mod shard;
 mod sharded;
 mod spread;
 mod tensor;
 
+pub use branches::Branches;
 pub use error::{Error, Result};
+pub use plan::{Layout, Plan, Refusal, Workload};
 pub use shard::shard;
 pub use sharded::Sharded;
 pub use spread::Spread;

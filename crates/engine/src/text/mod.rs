@@ -4,6 +4,7 @@ mod negative;
 mod prompts;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use families::{Padding, TextRules};
@@ -71,9 +72,10 @@ pub fn encoder_bytes(folder: &ModelFolder, index: usize) -> Result<u64> {
 }
 
 /// A text encoder of a folder with its tokenizer.
+#[derive(Clone)]
 pub(crate) struct TextEncoder {
     rules: TextRules,
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
     network: T5Encoder,
     component: Component,
 }
@@ -95,7 +97,7 @@ impl TextEncoder {
         let tokenizer =
             Tokenizer::open(&folder.component(&tokenizer)?).map_err(folder::Error::from)?;
         let rules = families::text_rules(folder, (index, &encoder), tokenizer.max_length())?;
-        Ok(TextEncoder { rules, tokenizer, network, component })
+        Ok(TextEncoder { rules, tokenizer: Arc::new(tokenizer), network, component })
     }
 
     /// How captions are embedded unless a request says otherwise.

@@ -13,6 +13,7 @@ use crate::progress::{self, Progress};
 use crate::request::Request;
 
 /// How the prompts of a model become embeddings.
+#[derive(Clone)]
 pub(crate) enum PromptEncoder {
     /// By the text encoder of its folder.
     Encoder(Box<TextEncoder>),

@@ -7,6 +7,7 @@ mod folder;
 mod generate;
 mod inspect;
 mod preprocess;
+mod ranks;
 mod refusals;
 mod training;
 mod wan;

@@ -104,7 +104,7 @@ fn by_ulysses_by_a_ring_and_by_both() {
 /// Padding of the text is hidden from all queries, wherever they are.
 #[test]
 fn with_padding_that_nobody_sees() {
-    let mut hidden = vec![0.0; 2 * (TEXT + TOKENS)];
+    let mut hidden = [0.0; 2 * (TEXT + TOKENS)];
     hidden[TEXT - 2..TEXT].fill(f32::NEG_INFINITY);
     let mask = Tensor::<1>::from_floats(&hidden[..], &burn::tensor::Device::flex());
     let mask = Mask::Dense(mask.reshape([2, 1, 1, TEXT + TOKENS]));

@@ -92,7 +92,7 @@ fn masks_are_addressed_by_the_global_index() {
 /// A query that sees nothing on any rank finds zeros, as it does in the kernel.
 #[test]
 fn a_query_that_sees_nothing_finds_nothing() {
-    let mut hidden = vec![0.0; 49];
+    let mut hidden = [0.0; 49];
     hidden[14..21].fill(f32::NEG_INFINITY);
     let mask = Tensor::<1>::from_floats(&hidden[..], &burn::tensor::Device::flex());
     masked([1, 3], Reach::Own, [7, 7], &Mask::Dense(mask.reshape([1, 1, 7, 7])));

@@ -164,8 +164,8 @@ fn a_sample_does_not_depend_on_its_neighbours() {
     let run = |samples: std::ops::Range<usize>, sampler: &Sampler| {
         let noise = Noise::from_seed(5, samples.start as u64, samples.len());
         let scene = scene(samples, true);
-        let predict = |_: usize, inputs: &Inputs| -> Result<_, diffusion::Error> {
-            Ok(OneDevice::default().predict(&model, &store, inputs).unwrap())
+        let predict = |_: usize, inputs: &[Inputs]| -> Result<_, diffusion::Error> {
+            Ok(OneDevice::default().predict_all(&model, &store, inputs).unwrap())
         };
         sampler.run(&scene, Some(&null), &noise, predict).unwrap()
     };
@@ -211,7 +211,8 @@ fn noise_does_not_depend_on_how_tokens_are_cut() {
 #[test]
 fn guidance_needs_a_text_to_push_away_from() {
     let noise = Noise::from_seed(5, 0, 1);
-    let predict = |_: usize, _: &Inputs| -> Result<_, diffusion::Error> { panic!("nothing runs") };
+    let predict =
+        |_: usize, _: &[Inputs]| -> Result<_, diffusion::Error> { panic!("nothing runs") };
     let refused = sampler(2.0).run(&scene(0..1, false), None, &noise, predict);
     assert!(refused.err().unwrap().to_string().contains("unconditional"));
 }

@@ -1,0 +1,259 @@
+//! Ranks that make a request together: replicas deal its samples, the first rank gets what they make.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use comm::{Axis, Busy, Group, Mesh, Parcel, Values, share};
+use data::media::{Frame, Waveform};
+
+use crate::error::{Error, Result};
+use crate::pipeline::{Frames, Latents, PipelineOutput};
+use crate::request::Request;
+
+/// How long ranks wait for one that encodes or decodes, which is announced: a whole clip on one core.
+const LONG_WORK: Duration = Duration::from_secs(6 * 3600);
+
+/// What this rank does for a request.
+pub(crate) struct Replica {
+    mesh: Mesh,
+    samples: usize,
+}
+
+/// The samples of a replica.
+pub(crate) struct Deal {
+    pub(crate) samples: Range<usize>,
+}
+
+impl Deal {
+    /// The prompts that they are made of.
+    pub(crate) fn prompts(&self, request: &Request) -> Range<usize> {
+        self.samples.start / request.count..(self.samples.end - 1) / request.count + 1
+    }
+}
+
+impl Replica {
+    pub(crate) fn of(mesh: &Mesh, samples: usize) -> Replica {
+        Replica { mesh: mesh.clone(), samples }
+    }
+
+    /// Those of one kind of place in all replicas.
+    fn peers(&self) -> &Group {
+        self.mesh.axis(Axis::Data)
+    }
+
+    /// Whether this rank speaks for its replica.
+    pub(crate) fn leads(&self) -> bool {
+        self.mesh.replica().rank() == 0
+    }
+
+    /// Whether this rank gets everything.
+    pub(crate) fn owns(&self) -> bool {
+        self.leads() && self.peers().rank() == 0
+    }
+
+    /// Its samples; none where there are fewer samples than replicas.
+    pub(crate) fn deal(&self) -> Option<Deal> {
+        let samples = share(self.samples, self.peers().rank(), self.peers().size());
+        (!samples.is_empty()).then_some(Deal { samples })
+    }
+
+    /// Announces work that other ranks wait for.
+    pub(crate) fn busy(&self, what: &str) -> Busy {
+        self.mesh.world().busy(what, LONG_WORK)
+    }
+
+    /// Where a leader's frames go, unless it is the first one; `first` is the number of its first sample.
+    pub(crate) fn relay(&self, first: usize) -> Option<Relay> {
+        (!self.owns()).then(|| Relay { group: self.peers().clone(), first })
+    }
+
+    /// Hands on what this replica made, or takes what the others did.
+    ///
+    /// # Errors
+    /// A rank failed, or a frame cannot be kept.
+    pub(crate) fn collect(
+        &self,
+        own: Option<PipelineOutput>,
+        frames: &mut dyn Frames,
+    ) -> Result<PipelineOutput> {
+        let own = own.unwrap_or_default();
+        if !self.leads() {
+            return Ok(own);
+        }
+        if !self.owns() {
+            self.peers().send_parcels(0, own.parcels())?;
+            return Ok(own);
+        }
+        let mut all = vec![own];
+        for peer in 1..self.peers().size() {
+            all.push(self.take(peer, frames)?);
+        }
+        Ok(PipelineOutput::joined(all))
+    }
+
+    /// Everything that another replica made.
+    fn take(&self, peer: usize, frames: &mut dyn Frames) -> Result<PipelineOutput> {
+        loop {
+            let parcels = self.peers().recv_parcels(peer)?;
+            match parcels.first().map_or("", |parcel| &*parcel.name) {
+                FRAME => {
+                    let message = Message::of(parcels)?;
+                    let [height, width, _] = message.shape[..] else { return Err(damaged()) };
+                    let frame = Frame::new(height, width, message.values)?;
+                    frames.frame(message.numbers[0], frame)?;
+                }
+                SOUND => {
+                    let Message { numbers: [sample, rate], values: samples, .. } =
+                        Message::of(parcels)?;
+                    frames.sound(sample, Waveform { sample_rate: rate as u32, samples })?;
+                }
+                _ => return PipelineOutput::of(parcels),
+            }
+        }
+    }
+}
+
+/// Whether any rank of the replica was asked to stop: all stop at the same step.
+///
+/// # Errors
+/// A rank does not come.
+pub(crate) fn agree(mesh: &Mesh, interrupted: bool) -> Result<bool> {
+    let group = mesh.replica();
+    if group.size() == 1 {
+        return Ok(interrupted);
+    }
+    let flag = [f32::from(u8::from(interrupted))];
+    let flag = Tensor::<1>::from_floats(flag, &Device::flex());
+    let sum = group.named("whether to stop").all_reduce(flag)?;
+    Ok(sum.into_data().iter::<f32>().any(|flags| flags > 0.0))
+}
+
+/// Sends what a replica decodes to the first one.
+pub(crate) struct Relay {
+    group: Group,
+    first: usize,
+}
+
+impl Frames for Relay {
+    fn begin(&mut self, _: usize, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn sound(&mut self, sample: usize, sound: Waveform) -> Result<()> {
+        let numbers = [self.first + sample, sound.sample_rate as usize];
+        let (shape, values) = (vec![sound.samples.len()], sound.samples);
+        Ok(self.group.send_parcels(0, Message { numbers, shape, values }.parcels(SOUND))?)
+    }
+
+    fn frame(&mut self, sample: usize, frame: Frame) -> Result<()> {
+        let (height, width) = frame.size();
+        let (shape, values) = (vec![height, width, 3], frame.values().to_vec());
+        let message = Message { numbers: [self.first + sample, 0], shape, values };
+        Ok(self.group.send_parcels(0, message.parcels(FRAME))?)
+    }
+}
+
+const FRAME: &str = "frame";
+const SOUND: &str = "sound";
+
+/// A frame or a sound on its way: the sample, the rate of a sound, and values.
+struct Message {
+    numbers: [usize; 2],
+    shape: Vec<usize>,
+    values: Vec<f32>,
+}
+
+impl Message {
+    fn parcels(self, name: &str) -> Vec<Parcel> {
+        let device = Device::flex();
+        let numbers = self.numbers.map(|number| number as i64);
+        let numbers: Tensor<1, Int> = Tensor::from_ints(numbers, &device);
+        let count = self.values.len();
+        let values = Tensor::from_data(TensorData::new(self.values, [count]), &device);
+        vec![
+            Parcel { name: name.into(), shape: vec![2], values: Values::Integers(numbers) },
+            Parcel { name: "".into(), shape: self.shape, values: Values::Floats(values) },
+        ]
+    }
+
+    fn of(parcels: Vec<Parcel>) -> Result<Message> {
+        let Ok([numbers, Parcel { shape, values, .. }]) = <[Parcel; 2]>::try_from(parcels) else {
+            return Err(damaged());
+        };
+        let (Values::Integers(numbers), Values::Floats(values)) = (numbers.values, values) else {
+            return Err(damaged());
+        };
+        let numbers: Vec<i64> = numbers.into_data().iter::<i64>().collect();
+        let [first, second] = numbers[..] else { return Err(damaged()) };
+        let values = values.into_data().iter::<f32>().collect();
+        Ok(Message { numbers: [first as usize, second as usize], shape, values })
+    }
+}
+
+fn damaged() -> Error {
+    Error::Unknown("a message between ranks is not what was sent; this is a bug".to_owned())
+}
+
+/// A tensor, or its absence.
+fn parcel<const D: usize>(name: &str, tensor: Option<&Tensor<D>>) -> Parcel {
+    let Some(tensor) = tensor else {
+        return Parcel { name: name.into(), shape: Vec::new(), values: Values::Nothing };
+    };
+    let shape = tensor.dims().to_vec();
+    let values = Values::Floats(tensor.clone().reshape([shape.iter().product::<usize>()]));
+    Parcel { name: name.into(), shape, values }
+}
+
+/// The tensor of a parcel, unless it is absent.
+fn tensor<const D: usize>(parcel: Parcel) -> Result<Option<Tensor<D>>> {
+    let shape: Result<[usize; D], _> = parcel.shape.try_into();
+    match (parcel.values, shape) {
+        (Values::Nothing, _) => Ok(None),
+        (Values::Floats(values), Ok(shape)) => Ok(Some(values.reshape(shape))),
+        _ => Err(damaged()),
+    }
+}
+
+impl PipelineOutput {
+    fn parcels(&self) -> Vec<Parcel> {
+        let latents = match &self.latents {
+            None => parcel::<5>("latents", None),
+            Some(Latents::Picture(latents)) => parcel("latents", Some(latents)),
+            Some(Latents::Clip(latents)) => parcel("latents", Some(latents)),
+        };
+        let audio = parcel("audio_latents", self.audio_latents.as_ref());
+        vec![latents, audio, parcel("unpasted", self.unpasted.as_ref())]
+    }
+
+    fn of(parcels: Vec<Parcel>) -> Result<PipelineOutput> {
+        let Ok([latents, audio, unpasted]) = <[Parcel; 3]>::try_from(parcels) else {
+            return Err(damaged());
+        };
+        let latents = match latents.shape.len() {
+            4 => tensor(latents)?.map(Latents::Picture),
+            _ => tensor(latents)?.map(Latents::Clip),
+        };
+        Ok(PipelineOutput { latents, audio_latents: tensor(audio)?, unpasted: tensor(unpasted)? })
+    }
+
+    /// What all replicas made, in their order.
+    fn joined(all: Vec<PipelineOutput>) -> PipelineOutput {
+        fn join<const D: usize>(parts: Vec<Tensor<D>>) -> Option<Tensor<D>> {
+            (!parts.is_empty()).then(|| Tensor::cat(parts, 0))
+        }
+        let (mut pictures, mut clips) = (Vec::new(), Vec::new());
+        let (mut audio, mut unpasted) = (Vec::new(), Vec::new());
+        for own in all {
+            match own.latents {
+                Some(Latents::Picture(latents)) => pictures.push(latents),
+                Some(Latents::Clip(latents)) => clips.push(latents),
+                None => {}
+            }
+            audio.extend(own.audio_latents);
+            unpasted.extend(own.unpasted);
+        }
+        let latents = join(pictures).map(Latents::Picture).or(join(clips).map(Latents::Clip));
+        PipelineOutput { latents, audio_latents: join(audio), unpasted: join(unpasted) }
+    }
+}

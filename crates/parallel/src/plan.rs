@@ -1,0 +1,281 @@
+//! Which rank does what: built and checked before anything is loaded, and never changed.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use comm::{Axis, Group, Mesh, MeshShape, share};
+use nn::{OneDevice, Schedule, Tracks};
+
+use crate::branches::Branches;
+use crate::sharded::Sharded;
+use crate::tensor::Splits;
+
+/// How many ranks there are, and how many of them do what together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// All of them.
+    pub ranks: usize,
+    /// Ranks along each axis.
+    pub mesh: MeshShape,
+}
+
+impl Layout {
+    /// One rank.
+    pub fn one() -> Layout {
+        Layout { ranks: 1, mesh: MeshShape::default() }
+    }
+}
+
+/// What is to be laid out: a network, and what is asked of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Blocks of the network.
+    pub depth: usize,
+    /// Heads of an attention.
+    pub heads: usize,
+    /// Tokens of a forward pass, references included.
+    pub tokens: Tracks<usize>,
+    /// Predictions of a step: two where it is guided.
+    pub branches: usize,
+    /// Samples to make.
+    pub samples: usize,
+}
+
+/// Why a layout cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{axis}: {reason}")]
+pub struct Refusal {
+    /// Which degree is at fault, in the words of [`Axis`], or `ranks`.
+    pub axis: String,
+    /// What is wrong with it, and the nearest that would do.
+    pub reason: String,
+}
+
+fn refuse<T>(axis: impl ToString, reason: String) -> Result<T, Refusal> {
+    Err(Refusal { axis: axis.to_string(), reason })
+}
+
+/// A layout that fits a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    layout: Layout,
+    workload: Workload,
+}
+
+impl Plan {
+    /// Checks that a layout fits a workload.
+    ///
+    /// # Errors
+    /// It does not; the error names the degree at fault and the nearest that fits.
+    pub fn new(layout: &Layout, workload: &Workload) -> Result<Plan, Refusal> {
+        let degree = |axis| layout.mesh.degree(axis);
+        if let Some(axis) = Axis::ALL.into_iter().find(|axis| degree(*axis) == 0) {
+            return refuse(axis, "it is 0; give 1 or more".to_owned());
+        }
+        if layout.mesh.size() != Some(layout.ranks) {
+            let degrees: Vec<String> =
+                Axis::ALL.iter().map(|axis| format!("{axis} {}", degree(*axis))).collect();
+            let product = layout.mesh.size().map_or("far more".to_owned(), |size| size.to_string());
+            let reason = format!(
+                "there are {} ranks, but {} take {product}; make them equal",
+                layout.ranks,
+                degrees.join(" x ")
+            );
+            return refuse("ranks", reason);
+        }
+        let tensor = degree(Axis::Tensor);
+        if !workload.heads.is_multiple_of(tensor) {
+            let near = nearest(tensor, |other| workload.heads.is_multiple_of(other));
+            let heads = workload.heads;
+            let reason =
+                format!("{heads} heads cannot be split {tensor} ways; the nearest is {near}");
+            return refuse(Axis::Tensor, reason);
+        }
+        let (ulysses, heads) = (degree(Axis::Ulysses), workload.heads / tensor);
+        if heads < ulysses {
+            let reason = format!("{heads} heads per tensor rank are fewer; the nearest is {heads}");
+            return refuse(Axis::Ulysses, reason);
+        }
+        let sequence = ulysses * degree(Axis::Ring);
+        let fewest = workload.tokens.into_iter().min().unwrap_or(0);
+        if fewest < sequence {
+            let axis = if ulysses > fewest { Axis::Ulysses } else { Axis::Ring };
+            let near = match axis {
+                Axis::Ulysses => fewest,
+                _ => fewest / ulysses,
+            };
+            let reason = format!(
+                "{sequence} ranks share a sequence of {fewest} tokens; the nearest is {near}"
+            );
+            return refuse(axis, reason);
+        }
+        Ok(Plan { layout: layout.clone(), workload: workload.clone() })
+    }
+
+    /// A layout of so many ranks that suits a workload: replicas while there are samples for them, then the
+    /// branches of guidance, then Ulysses, then a ring.
+    ///
+    /// # Errors
+    /// None of so many ranks fits.
+    pub fn auto(ranks: usize, workload: &Workload) -> Result<Plan, Refusal> {
+        let mut candidates: Vec<(Vec<usize>, Plan)> = Vec::new();
+        for data in divisors(ranks) {
+            for cfg in divisors(ranks / data).filter(|cfg| *cfg <= workload.branches) {
+                let rest = ranks / data / cfg;
+                for ulysses in divisors(rest) {
+                    let mesh = MeshShape::default()
+                        .with(Axis::Data, data)
+                        .with(Axis::Cfg, cfg)
+                        .with(Axis::Ulysses, ulysses)
+                        .with(Axis::Ring, rest / ulysses);
+                    // A replica without samples idles.
+                    let useful = data.min(workload.samples);
+                    let even = usize::from(workload.samples.is_multiple_of(data.max(1)));
+                    let plan = Plan::new(&Layout { ranks, mesh }, workload);
+                    candidates.extend(plan.ok().map(|plan| {
+                        (vec![useful * (ranks / data), even, cfg, data, ulysses], plan)
+                    }));
+                }
+            }
+        }
+        let best = candidates.into_iter().max_by(|left, right| left.0.cmp(&right.0));
+        match best {
+            Some((_, plan)) => Ok(plan),
+            None => refuse("ranks", format!("no layout of {ranks} ranks fits; give fewer")),
+        }
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The ranks of a group on the plan's mesh.
+    ///
+    /// # Errors
+    /// The group has another number of ranks.
+    pub fn mesh(&self, world: Group) -> comm::Result<Mesh> {
+        Mesh::of(world, self.layout.mesh)
+    }
+
+    /// How a rank of the mesh runs a network whose layers split as its family says.
+    pub fn schedule(&self, mesh: &Mesh, splits: Splits) -> Arc<dyn Schedule> {
+        let alone = mesh.sequence().size() == 1 && mesh.axis(Axis::Tensor).size() == 1;
+        let inner: Arc<dyn Schedule> = match alone {
+            true => Arc::new(OneDevice::default()),
+            false => Arc::new(Sharded::over(mesh, splits)),
+        };
+        match mesh.axis(Axis::Cfg).size() {
+            1 => inner,
+            _ => Arc::new(Branches { group: mesh.axis(Axis::Cfg).clone(), inner }),
+        }
+    }
+
+    /// The samples of each replica.
+    pub fn samples(&self) -> Vec<Range<usize>> {
+        self.shares(Axis::Data, self.workload.samples)
+    }
+
+    /// The heads of each Ulysses rank, of those that a tensor rank has.
+    pub fn heads(&self) -> Vec<Range<usize>> {
+        self.shares(Axis::Ulysses, self.workload.heads / self.layout.mesh.degree(Axis::Tensor))
+    }
+
+    /// The tokens of each rank of a sequence.
+    pub fn tokens(&self) -> Tracks<Vec<Range<usize>>> {
+        let mesh = &self.layout.mesh;
+        let ranks = mesh.degree(Axis::Ulysses) * mesh.degree(Axis::Ring);
+        self.workload.tokens.map(|count| (0..ranks).map(|rank| share(count, rank, ranks)).collect())
+    }
+
+    fn shares(&self, axis: Axis, count: usize) -> Vec<Range<usize>> {
+        let ranks = self.layout.mesh.degree(axis);
+        (0..ranks).map(|rank| share(count, rank, ranks)).collect()
+    }
+}
+
+fn divisors(number: usize) -> impl Iterator<Item = usize> {
+    (1..=number).filter(move |other| number.is_multiple_of(*other))
+}
+
+/// The number nearest to one that fits, the smaller of two.
+fn nearest(to: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let far = (0..to).map(|off| [to - off, to + off]);
+    far.flatten().find(|other| *other > 0 && fits(*other)).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use comm::{Axis, MeshShape};
+    use nn::Tracks;
+
+    use super::{Layout, Plan, Workload};
+
+    fn workload() -> Workload {
+        let tokens = Tracks { video: Some(30), audio: Some(7) };
+        Workload { depth: 4, heads: 6, tokens, branches: 2, samples: 3 }
+    }
+
+    fn layout(degrees: &[(Axis, usize)]) -> Layout {
+        let mesh = degrees
+            .iter()
+            .fold(MeshShape::default(), |mesh, (axis, degree)| mesh.with(*axis, *degree));
+        Layout { ranks: mesh.size().unwrap_or(0), mesh }
+    }
+
+    #[test]
+    fn refusals_name_the_nearest() {
+        let refused = |degrees: &[(Axis, usize)]| {
+            Plan::new(&layout(degrees), &workload()).unwrap_err().to_string()
+        };
+        let cases = [
+            (&[(Axis::Tensor, 4)][..], "tensor: 6 heads cannot be split 4 ways; the nearest is 3"),
+            (&[(Axis::Ulysses, 7)], "ulysses: 6 heads per tensor rank are fewer; the nearest is 6"),
+            (&[(Axis::Tensor, 2), (Axis::Ulysses, 4)], "ulysses: 3 heads per tensor rank"),
+            (&[(Axis::Ring, 8)], "ring: 8 ranks share a sequence of 7 tokens; the nearest is 7"),
+            (
+                &[(Axis::Ulysses, 2), (Axis::Ring, 4)],
+                "8 ranks share a sequence of 7 tokens; the nearest is 3",
+            ),
+            (&[(Axis::Cfg, 0)], "cfg: it is 0; give 1 or more"),
+        ];
+        for (degrees, want) in cases {
+            let found = refused(degrees);
+            assert!(found.contains(want), "{degrees:?}: {found}");
+        }
+        let wrong = Layout { ranks: 5, ..layout(&[(Axis::Ring, 4)]) };
+        let found = Plan::new(&wrong, &workload()).unwrap_err().to_string();
+        assert!(found.contains("there are 5 ranks") && found.contains("take 4"), "{found}");
+    }
+
+    /// Every sample, head and token is somebody's, once.
+    #[test]
+    fn tables_cover_everything() {
+        let layout = layout(&[(Axis::Ulysses, 2), (Axis::Ring, 3), (Axis::Data, 4)]);
+        let plan = Plan::new(&layout, &workload()).unwrap();
+        let covered =
+            |parts: Vec<std::ops::Range<usize>>| parts.into_iter().flatten().collect::<Vec<_>>();
+        assert_eq!(covered(plan.samples()), [0, 1, 2]);
+        assert_eq!(covered(plan.heads()), Vec::from_iter(0..6));
+        let Tracks { video, audio } = plan.tokens().map(covered);
+        assert_eq!((video.unwrap().len(), audio.unwrap().len()), (30, 7));
+    }
+
+    #[test]
+    fn ranks_alone_find_a_layout() {
+        let degrees = |ranks, workload: &Workload| {
+            let plan = Plan::auto(ranks, workload).unwrap();
+            Axis::ALL.map(|axis| plan.layout().mesh.degree(axis))
+        };
+        // Tensor, Ulysses, ring, pipeline, cfg, data.
+        assert_eq!(degrees(1, &workload()), [1; 6]);
+        assert_eq!(degrees(3, &workload()), [1, 1, 1, 1, 1, 3]);
+        let one = Workload { samples: 1, ..workload() };
+        assert_eq!(degrees(2, &one), [1, 1, 1, 1, 2, 1]);
+        assert_eq!(degrees(4, &one), [1, 2, 1, 1, 2, 1]);
+        let plain = Workload { branches: 1, ..one.clone() };
+        assert_eq!(degrees(4, &plain), [1, 4, 1, 1, 1, 1]);
+        let few = Workload { heads: 2, ..plain };
+        assert_eq!(degrees(4, &few), [1, 2, 2, 1, 1, 1]);
+    }
+}
