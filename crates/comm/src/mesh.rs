@@ -104,6 +104,8 @@ pub struct Mesh {
     sequence: Group,
     /// Those that work on the same samples.
     replica: Group,
+    /// Those of them that run the same blocks.
+    stage: Group,
 }
 
 impl Mesh {
@@ -129,6 +131,7 @@ impl Mesh {
             axes: Axis::ALL.iter().map(|axis| part(&axis.to_string(), &[*axis])).collect(),
             sequence: part("sequence", &[Axis::Ulysses, Axis::Ring]),
             replica: part("replica", &Axis::ALL[..Axis::Data as usize]),
+            stage: part("stage", &[Axis::Tensor, Axis::Ulysses, Axis::Ring, Axis::Cfg]),
             world,
         })
     }
@@ -156,6 +159,11 @@ impl Mesh {
     /// The ranks that work on the same samples.
     pub fn replica(&self) -> &Group {
         &self.replica
+    }
+
+    /// The ranks that work on the same samples with the same blocks, and so at the same time.
+    pub fn stage(&self) -> &Group {
+        &self.stage
     }
 }
 

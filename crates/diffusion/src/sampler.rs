@@ -175,11 +175,35 @@ impl Sampler {
             )?;
             Ok(scene.tracks().zip(prediction).map(|(track, said)| track.own(said)))
         };
-        let mut predictions = predictions.into_iter();
-        let conditional = own(predictions.next().expect("a step has a branch"))?;
-        let Some(without) = predictions.next() else { return Ok(conditional) };
-        let both = conditional.zip(own(without)?);
+        self.combine(predictions.into_iter().map(own).collect::<Result<_>>()?, step)
+    }
+
+    /// The branches of a step as one, token by token, the conditional one first.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn combine(
+        &self,
+        branches: Vec<Tracks<Tensor<3>>>,
+        step: usize,
+    ) -> Result<Tracks<Tensor<3>>> {
+        let mut branches = branches.into_iter();
+        let conditional = branches.next().ok_or(Error::NoPrediction { track: "video" })?;
+        let Some(without) = branches.next() else { return Ok(conditional) };
+        let both = conditional.zip(without);
         Ok(both.map(|(with, without)| self.guidance[step].combine(with, without)))
+    }
+
+    /// The noise `[B, N, C]` that the solver adds to a track at a step, if it adds any.
+    pub fn fresh_noise(
+        &self,
+        track: &Track,
+        name: &str,
+        step: usize,
+        noise: &Noise,
+    ) -> Option<Tensor<3>> {
+        let wanted = self.solver.wants_noise(step);
+        wanted.then(|| noise.draw(track, name, "solver-noise", step as u64))
     }
 
     /// Every track one step on.
@@ -199,8 +223,7 @@ impl Sampler {
             let Some(said) = said.filter(|_| track.kind == TrackKind::Generated) else {
                 return Ok(moving);
             };
-            let fresh = self.solver.wants_noise(step);
-            let fresh = fresh.then(|| noise.draw(track, name, "solver-noise", step as u64));
+            let fresh = self.fresh_noise(track, name, step, noise);
             self.step(moving, said, step, fresh)
         })
     }

@@ -99,13 +99,14 @@ impl Pipeline {
             given.references.iter().map(one).sum()
         };
         let most = job.given.iter().map(references).collect::<Result<Vec<_>>>()?;
-        let video =
-            (!job.only_audio).then(|| tokens(job.latents) + most.into_iter().max().unwrap_or(0));
+        let own = (!job.only_audio).then(|| tokens(job.latents));
+        let references = most.into_iter().max().unwrap_or(0);
         let network = &model.transformers[0].network;
         Ok(Workload {
             depth: network.depth(),
             heads: network.heads(),
-            tokens: Tracks { video, audio: job.sound },
+            tokens: Tracks { video: own.map(|own| own + references), audio: job.sound },
+            own_tokens: Tracks { video: own, audio: job.sound },
             branches: 1 + usize::from(job.sampler.is_guided()),
             samples: job.samples,
         })

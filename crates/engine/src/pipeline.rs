@@ -10,6 +10,7 @@ use families::{Description, Record, TextRules};
 use folder::lora::LoraSource;
 use folder::{Component, Loras, ModelFolder, Storage};
 use nn::{OneDevice, Precision, Schedule, Store};
+use parallel::{PipeFusion, Plan};
 
 use crate::error::{Error, Field, Result};
 use crate::progress::Progress;
@@ -40,6 +41,8 @@ pub struct Setup {
     pub device: Device,
     /// How the transformer is run.
     pub schedule: Arc<dyn Schedule>,
+    /// How the sampler is run over stages, if it is.
+    pub pipefusion: Option<PipeFusion>,
     /// Where this rank stands among those that make a request together; they all run the same one.
     pub mesh: Mesh,
     /// A safetensors file with the transformer's parameters, instead of the folder's.
@@ -58,6 +61,7 @@ impl Setup {
             residency: Residency::Kept,
             device: device.clone(),
             schedule: Arc::new(OneDevice::default()),
+            pipefusion: None,
             mesh: Mesh::solo(),
             transformer: None,
             loras: Vec::new(),
@@ -192,24 +196,35 @@ impl Pipeline {
         self.job(request).map(drop)
     }
 
-    /// The same model for a rank among those that run requests together by `schedule`.
+    /// The same model for a rank of a mesh, whose ranks run requests together as a plan says.
     #[must_use]
-    pub fn on(&self, mesh: Mesh, schedule: Arc<dyn Schedule>) -> Pipeline {
+    pub fn on(&self, mesh: Mesh, plan: &Plan) -> Pipeline {
         let mut own = self.clone();
-        (own.setup.mesh, own.setup.schedule) = (mesh, schedule);
+        let splits = self.description.family.splits;
+        own.setup.schedule = plan.schedule(&mesh, splits);
+        own.setup.pipefusion = plan.pipefusion(&mesh, splits);
+        own.setup.mesh = mesh;
         own
     }
 
-    /// Opens the transformers, so that clones made from now on share their parameters.
+    /// The same model, whose transformer is run by another schedule.
+    #[must_use]
+    pub fn run_by(mut self, schedule: Arc<dyn Schedule>) -> Pipeline {
+        self.setup.schedule = schedule;
+        self
+    }
+
+    /// Opens all components, so that clones made from now on share their parameters.
     ///
     /// # Errors
     /// Their files cannot be read any more.
-    pub fn open_transformers(&mut self) -> Result<()> {
-        let Pipeline { setup, transformers, .. } = self;
-        for transformer in transformers {
-            transformer.open(&setup.device)?;
+    pub fn open_all(&mut self) -> Result<()> {
+        let Pipeline { setup, text, transformers, vae, vision, .. } = self;
+        for component in transformers.iter_mut().chain([vae]) {
+            component.open(&setup.device)?;
         }
-        Ok(())
+        text.open_weights(&setup.device)?;
+        vision.iter_mut().try_for_each(|vision| vision.open_weights(&setup.device))
     }
 
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.

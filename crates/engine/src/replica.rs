@@ -114,12 +114,12 @@ impl Replica {
     }
 }
 
-/// Whether any rank of the replica was asked to stop: all stop at the same step.
+/// Whether any rank that works at the same time was asked to stop: all stop at the same step.
 ///
 /// # Errors
 /// A rank does not come.
 pub(crate) fn agree(mesh: &Mesh, interrupted: bool) -> Result<bool> {
-    let group = mesh.replica();
+    let group = mesh.stage();
     if group.size() == 1 {
         return Ok(interrupted);
     }

@@ -2,14 +2,16 @@
 
 use std::cell::RefCell;
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use comm::Mesh;
 use data::media::Waveform;
-use diffusion::{Grouping, Noise, Sampled, Scene};
+use diffusion::{Grouping, Noise, Sampled, Scene, Step};
 use families::Description;
 use models::vae::DecodedFrame;
-use nn::{Context, Inputs, Prediction, Tracks, Weights};
+use nn::{Context, Inputs, Network, Prediction, Provider, Store, Tracks, Weights};
+use parallel::Experts;
 
 use crate::captions::Captions;
 use crate::error::{Error, Result};
@@ -200,11 +202,17 @@ impl Pipeline {
         noise: &Noise,
         watched: &mut Watched<'_>,
     ) -> Result<Sampled> {
-        let steps = job.sampler.steps();
-        let made = job.sampler.run(scene, unconditional, noise, |step, inputs| {
-            watched.reach(step)?;
-            self.predict(step, steps[step].timestep, inputs)
-        })?;
+        let (sampler, steps) = (&job.sampler, job.sampler.steps());
+        let made = match self.setup.pipefusion.clone() {
+            None => sampler.run(scene, unconditional, noise, |step, inputs| {
+                watched.reach(step)?;
+                self.predict(step, steps[step].timestep, inputs)
+            })?,
+            Some(pipe) => {
+                let mut experts = PipelineExperts { own: self, steps, watched: &mut *watched };
+                return pipe.run(sampler, scene, unconditional, noise, &mut experts);
+            }
+        };
         watched.reach(steps.len())?;
         Ok::<_, Error>(made)
     }
@@ -216,6 +224,22 @@ impl Pipeline {
         timestep: f64,
         inputs: &[Inputs],
     ) -> Result<Vec<Prediction>> {
+        let schedule = Arc::clone(&self.setup.schedule);
+        let predictions = self.with_expert(timestep, |network, store| {
+            Ok(schedule.predict_all(network, store, inputs)?)
+        })?;
+        for prediction in &predictions {
+            self.inspect(step, timestep, prediction)?;
+        }
+        Ok(predictions)
+    }
+
+    /// Does `work` with the transformer of a timestep.
+    fn with_expert<T>(
+        &mut self,
+        timestep: f64,
+        work: impl FnOnce(&dyn Network, &Store) -> Result<T>,
+    ) -> Result<T> {
         let Pipeline { setup, description, transformers, .. } = self;
         let expert = description.expert(timestep);
         if setup.residency == Residency::OneAtATime {
@@ -223,12 +247,16 @@ impl Pipeline {
             others.for_each(|(_, other)| other.close());
         }
         let store = transformers[expert].open(&setup.device)?;
-        let network = &*description.transformers[expert].network;
-        let predictions = setup.schedule.predict_all(network, store, inputs)?;
-        for prediction in predictions.iter().flat_map(|prediction| prediction.as_ref()) {
-            finite::check(prediction, &format!("the transformer at step {step}"), store)?;
-        }
-        Ok(predictions)
+        work(&*description.transformers[expert].network, store)
+    }
+
+    /// Refuses predictions that are not finite.
+    fn inspect(&mut self, step: usize, timestep: f64, prediction: &Prediction) -> Result<()> {
+        self.with_expert(timestep, |_, store| {
+            prediction.as_ref().into_iter().try_for_each(|prediction| {
+                finite::check(prediction, &format!("the transformer at step {step}"), store)
+            })
+        })
     }
 
     /// Latents to sounds and frames, handed on as they are decoded.
@@ -282,6 +310,41 @@ impl Pipeline {
         let weights = Weights::new(store);
         description.vae.decode_clips(&weights, latents, tiled, &mut take, &mut tell)?;
         failure.map_or(Ok(()), Err::<(), Error>)
+    }
+}
+
+/// The transformers of a pipeline, as a run over stages asks for them.
+struct PipelineExperts<'a, 'b> {
+    own: &'a mut Pipeline,
+    steps: &'a [Step],
+    watched: &'a mut Watched<'b>,
+}
+
+impl Experts for PipelineExperts<'_, '_> {
+    type Error = Error;
+
+    fn expert(&self, step: usize) -> usize {
+        self.own.description.expert(self.steps[step].timestep)
+    }
+
+    fn with<T>(
+        &mut self,
+        step: usize,
+        work: impl FnOnce(&dyn Network, &dyn Provider) -> Result<T>,
+    ) -> Result<T> {
+        self.own.with_expert(self.steps[step].timestep, |network, store| work(network, store))
+    }
+
+    fn check(&mut self, step: usize) -> Result<()> {
+        self.watched.reach(step)
+    }
+
+    fn inspect(&mut self, step: usize, prediction: &Prediction) -> Result<()> {
+        self.own.inspect(step, self.steps[step].timestep, prediction)
+    }
+
+    fn stopped(&self) -> Error {
+        Error::Interrupted
     }
 }
 

@@ -36,6 +36,14 @@ impl Vision {
         Ok(Vision { network, component, preprocessor })
     }
 
+    /// Opens the weights.
+    ///
+    /// # Errors
+    /// Their files cannot be read any more.
+    pub(crate) fn open_weights(&mut self, device: &Device) -> Result<()> {
+        Ok(self.component.open(device).map(drop)?)
+    }
+
     /// Lets go of the weights.
     pub(crate) fn close(&mut self) {
         self.component.close();

@@ -225,16 +225,13 @@ fn ranked(
     first: &(dyn Fn(&mut Pipeline) -> Outcome<PipelineOutput> + Sync),
 ) -> Outcome<PipelineOutput> {
     if !arguments.offload {
-        pipeline.open_transformers()?;
+        pipeline.open_all()?;
     }
-    let splits = pipeline.description().family.splits;
     let shared = Mutex::new(pipeline.clone());
     arguments.layout.run(plan, arguments.threads, |group| {
         let rank = group.rank();
         let mesh = plan.mesh(group).map_err(engine::Error::from)?;
-        let schedule = plan.schedule(&mesh, splits);
-        let own = shared.lock().unwrap_or_else(PoisonError::into_inner).on(mesh, schedule);
-        let mut own = own;
+        let mut own = shared.lock().unwrap_or_else(PoisonError::into_inner).on(mesh, plan);
         match rank {
             0 => first(&mut own),
             _ => Ok(own.run(request, &mut Silent, &mut Nobody)?),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use comm::{Axis, Group, MeshShape, Ranks};
-use parallel::{Layout, Plan, Refusal, Workload};
+use parallel::{Layout, Pipeline, Plan, Refusal, Workload};
 
 use crate::failure::{Failure, Outcome};
 
@@ -35,6 +35,18 @@ pub(crate) struct LayoutArguments {
     /// Ranks that share the transformer's matrices
     #[arg(long, help_heading = RANKS, value_name = "T")]
     tensor: Option<usize>,
+    /// Stages of blocks, through which patches of a clip flow step after step
+    #[arg(long, help_heading = RANKS, value_name = "P")]
+    pipefusion: Option<usize>,
+    /// Patches of a clip for --pipefusion [default: as many as stages]
+    #[arg(long, help_heading = RANKS, value_name = "M")]
+    patches: Option<usize>,
+    /// Exact steps before --pipefusion begins [default: 1]
+    #[arg(long, help_heading = RANKS, value_name = "W")]
+    warmup: Option<usize>,
+    /// Blocks of each stage of --pipefusion, like 10,9,9 [default: as even as can be]
+    #[arg(long, help_heading = RANKS, value_name = "N,..", value_delimiter = ',')]
+    stages: Option<Vec<usize>>,
     /// How many seconds a rank waits for another
     #[arg(long, help_heading = RANKS, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
@@ -43,16 +55,21 @@ pub(crate) struct LayoutArguments {
 impl LayoutArguments {
     /// Whether anything is asked for.
     pub(crate) fn is_given(&self) -> bool {
-        self.ranks.is_some() || self.degrees().iter().any(|(_, degree)| degree.is_some())
+        self.ranks.is_some()
+            || self.patches.is_some()
+            || self.warmup.is_some()
+            || self.stages.is_some()
+            || self.degrees().iter().any(|(_, degree)| degree.is_some())
     }
 
-    fn degrees(&self) -> [(Axis, Option<usize>); 5] {
+    fn degrees(&self) -> [(Axis, Option<usize>); 6] {
         [
             (Axis::Data, self.data),
             (Axis::Cfg, self.cfg),
             (Axis::Ulysses, self.ulysses),
             (Axis::Ring, self.ring),
             (Axis::Tensor, self.tensor),
+            (Axis::Pipeline, self.pipefusion),
         ]
     }
 
@@ -70,11 +87,20 @@ impl LayoutArguments {
             let reason = format!("--ranks: it is {ranks}; choose 1 to {MOST_RANKS}");
             return Err(Failure::Refused(reason));
         }
+        let (patches, warmup) = (self.patches, self.warmup);
+        let pipeline = Pipeline { patches, warmup, stages: self.stages.clone() };
+        if self.pipefusion.is_none() && pipeline != Pipeline::default() {
+            let reason = "--patches, --warmup and --stages are for --pipefusion; add it";
+            return Err(Failure::refused(reason));
+        }
         let plan = match given {
-            true => Plan::new(&Layout { ranks, mesh }, workload),
+            true => Plan::new(&Layout { ranks, mesh, pipeline }, workload),
             false => Plan::auto(ranks, workload),
         };
-        plan.map_err(|Refusal { axis, reason }| Failure::Refused(format!("--{axis}: {reason}")))
+        plan.map_err(|Refusal { axis, reason }| {
+            let flag = if axis == "pipeline" { "pipefusion" } else { &axis };
+            Failure::Refused(format!("--{flag}: {reason}"))
+        })
     }
 
     /// Runs `body` on every rank, each with so many threads, and returns what the first one gives.

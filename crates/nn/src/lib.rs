@@ -43,7 +43,7 @@ pub use lora::{Change, LowRank, Merge, Patch};
 pub use mask::Mask;
 pub use modulation::{AdaLn, table_rows};
 pub use network::{Network, forward, run_blocks};
-pub use packed::{Bag, Entry, EntryData, Kind, Packed};
+pub use packed::{Bag, Entry, EntryData, EntryPart, EntryValues, Kind, Packed};
 pub use part::{Part, Split};
 pub use patch::{patchify, unpatchify};
 pub use positions::{Positions, Rope, grid_positions};

@@ -108,6 +108,30 @@ pub struct Packed {
     entries: Vec<(String, Entry)>,
 }
 
+/// An entry with its values in a row, as a schedule sends it.
+#[derive(Clone, Debug)]
+pub struct EntryPart {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// The shape of the tensor; empty for what is absent.
+    pub shape: Vec<usize>,
+    /// The values.
+    pub values: EntryValues,
+}
+
+/// The values of an entry, in a row.
+#[derive(Clone, Debug)]
+pub enum EntryValues {
+    /// Floats.
+    Floats(Tensor<1>),
+    /// Integers.
+    Integers(Tensor<1, Int>),
+    /// None.
+    Nothing,
+}
+
 /// An entry as plain data, with all that is needed to rebuild it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EntryData {
@@ -250,6 +274,44 @@ impl Packed {
             }
         }
         self
+    }
+
+    /// All entries, outside any graph; values are shared, not copied.
+    pub fn into_parts(self) -> Vec<EntryPart> {
+        let part = |(name, entry): (String, Entry)| {
+            let kind = entry.kind();
+            let (shape, values) = match entry.0 {
+                Content::Differentiable(own) | Content::Constant(own) => {
+                    (own.shape, EntryValues::Floats(own.values.inner()))
+                }
+                Content::Integer(values, shape) => (shape, EntryValues::Integers(values.inner())),
+                Content::Absent => (Vec::new(), EntryValues::Nothing),
+            };
+            EntryPart { name, kind, shape, values }
+        };
+        self.entries.into_iter().map(part).collect()
+    }
+
+    /// A bag of such entries.
+    ///
+    /// # Errors
+    /// An entry's values are of another kind than it says.
+    pub fn of_parts(parts: Vec<EntryPart>) -> Result<Packed> {
+        let entry = |EntryPart { name, kind, shape, values }: EntryPart| {
+            let content = match (kind, values) {
+                (Kind::Differentiable, EntryValues::Floats(values)) => {
+                    Content::Differentiable(Parameter { values, shape })
+                }
+                (Kind::Constant, EntryValues::Floats(values)) => {
+                    Content::Constant(Parameter { values, shape })
+                }
+                (Kind::Integer, EntryValues::Integers(values)) => Content::Integer(values, shape),
+                (Kind::Absent, _) => Content::Absent,
+                _ => return Err(wrong(&name, "has values of another kind")),
+            };
+            Ok((name, Entry(content)))
+        };
+        Ok(Packed { entries: parts.into_iter().map(entry).collect::<Result<_>>()? })
     }
 
     /// All entries as plain data, outside any graph.

@@ -23,7 +23,7 @@ pub struct Positions {
 struct Kept {
     ropes: Shelf<(Vec<usize>, f64), Rope>,
     embeddings: Shelf<(Vec<usize>, usize, f64), Tensor<3>>,
-    parts: Shelf<Range<usize>, Positions>,
+    parts: Shelf<Vec<Range<usize>>, Positions>,
 }
 
 /// A few answers by their questions.
@@ -46,11 +46,14 @@ impl Positions {
         self.values.dims()
     }
 
-    /// Those of some of the tokens.
-    pub fn part(&self, tokens: Range<usize>) -> Positions {
-        let Range { start, end } = tokens.clone();
-        let make = || Positions::from(self.values.clone().narrow(2, start, end - start));
-        self.keep(|kept| &mut kept.parts, tokens, make)
+    /// Those of some of the tokens, range after range.
+    pub fn part(&self, tokens: &[Range<usize>]) -> Positions {
+        let make = || {
+            let cut =
+                |range: &Range<usize>| self.values.clone().narrow(2, range.start, range.len());
+            Positions::from(Tensor::cat(tokens.iter().map(cut).collect(), 2))
+        };
+        self.keep(|kept| &mut kept.parts, tokens.to_vec(), make)
     }
 
     /// The angles of `kernels::rope`, with positions in units of `1 / scale`: axis `i` rotates the next
@@ -224,7 +227,11 @@ mod tests {
         }
         for range in [0..5, 5..12, 0..5] {
             let whole = positions().values().clone().slice([0..2, 0..2, range.clone(), 0..2]);
-            assert_eq!(values(kept.part(range).values()), values(&whole));
+            assert_eq!(values(kept.part(&[range]).values()), values(&whole));
         }
+        let apart = kept.part(&[9..11, 2..3]);
+        let whole = positions().values().clone();
+        let tokens = burn::tensor::Tensor::from_ints([9, 10, 2], &Device::flex());
+        assert_eq!(values(apart.values()), values(&whole.select(2, tokens)));
     }
 }

@@ -7,16 +7,19 @@
 mod branches;
 mod error;
 pub mod exchange;
+mod pipefusion;
 mod plan;
 mod ring;
 mod shard;
 mod sharded;
 mod spread;
+mod stale;
 mod tensor;
 
 pub use branches::Branches;
 pub use error::{Error, Result};
-pub use plan::{Layout, Plan, Refusal, Workload};
+pub use pipefusion::{Experts, PipeFusion};
+pub use plan::{Layout, Pipeline, Plan, Refusal, Workload};
 pub use shard::shard;
 pub use sharded::Sharded;
 pub use spread::Spread;

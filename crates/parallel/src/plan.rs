@@ -7,6 +7,7 @@ use comm::{Axis, Group, Mesh, MeshShape, share};
 use nn::{OneDevice, Schedule, Tracks};
 
 use crate::branches::Branches;
+use crate::pipefusion::{PipeFusion, stages};
 use crate::sharded::Sharded;
 use crate::tensor::Splits;
 
@@ -17,12 +18,30 @@ pub struct Layout {
     pub ranks: usize,
     /// Ranks along each axis.
     pub mesh: MeshShape,
+    /// How the pipeline axis works, if it is to.
+    pub pipeline: Pipeline,
+}
+
+/// How PipeFusion is to work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pipeline {
+    /// Patches of a sequence; as many as stages if not said.
+    pub patches: Option<usize>,
+    /// Steps at the beginning that are exact; 1 if not said.
+    pub warmup: Option<usize>,
+    /// Blocks of each stage; as even as can be if not said.
+    pub stages: Option<Vec<usize>>,
 }
 
 impl Layout {
-    /// One rank.
-    pub fn one() -> Layout {
-        Layout { ranks: 1, mesh: MeshShape::default() }
+    /// So many ranks on a mesh.
+    pub fn new(ranks: usize, mesh: MeshShape) -> Layout {
+        Layout { ranks, mesh, pipeline: Pipeline::default() }
+    }
+
+    /// Patches of a sequence; one where there is no pipeline.
+    fn patches(&self) -> usize {
+        self.pipeline.patches.unwrap_or(self.mesh.degree(Axis::Pipeline))
     }
 }
 
@@ -35,6 +54,8 @@ pub struct Workload {
     pub heads: usize,
     /// Tokens of a forward pass, references included.
     pub tokens: Tracks<usize>,
+    /// Tokens that are made, references left out.
+    pub own_tokens: Tracks<usize>,
     /// Predictions of a step: two where it is guided.
     pub branches: usize,
     /// Samples to make.
@@ -109,6 +130,7 @@ impl Plan {
             );
             return refuse(axis, reason);
         }
+        check_pipeline(layout, workload, sequence)?;
         Ok(Plan { layout: layout.clone(), workload: workload.clone() })
     }
 
@@ -131,7 +153,7 @@ impl Plan {
                     // A replica without samples idles.
                     let useful = data.min(workload.samples);
                     let even = usize::from(workload.samples.is_multiple_of(data.max(1)));
-                    let plan = Plan::new(&Layout { ranks, mesh }, workload);
+                    let plan = Plan::new(&Layout::new(ranks, mesh), workload);
                     candidates.extend(plan.ok().map(|plan| {
                         (vec![useful * (ranks / data), even, cfg, data, ulysses], plan)
                     }));
@@ -171,6 +193,22 @@ impl Plan {
         }
     }
 
+    /// How a rank of the mesh runs the sampler, where there are stages or patches.
+    pub fn pipefusion(&self, mesh: &Mesh, splits: Splits) -> Option<PipeFusion> {
+        let (patches, count) = (self.layout.patches(), self.layout.mesh.degree(Axis::Pipeline));
+        if count == 1 && patches == 1 {
+            return None;
+        }
+        let asked = self.layout.pipeline.stages.as_deref();
+        Some(PipeFusion {
+            mesh: mesh.clone(),
+            splits,
+            stages: stages(self.workload.depth, count, asked),
+            patches,
+            warmup: self.layout.pipeline.warmup.unwrap_or(1),
+        })
+    }
+
     /// The samples of each replica.
     pub fn samples(&self) -> Vec<Range<usize>> {
         self.shares(Axis::Data, self.workload.samples)
@@ -194,6 +232,38 @@ impl Plan {
     }
 }
 
+/// Checks that stages and patches fit.
+fn check_pipeline(layout: &Layout, workload: &Workload, sequence: usize) -> Result<(), Refusal> {
+    let (count, depth) = (layout.mesh.degree(Axis::Pipeline), workload.depth);
+    if count > depth {
+        let reason =
+            format!("{count} stages are more than the {depth} blocks; the nearest is {depth}");
+        return refuse(Axis::Pipeline, reason);
+    }
+    if let Some(lengths) = &layout.pipeline.stages {
+        let sum: usize = lengths.iter().fold(0, |sum, length| sum.saturating_add(*length));
+        if lengths.len() != count || sum != depth || lengths.contains(&0) {
+            let even: Vec<String> =
+                stages(depth, count, None).iter().map(|blocks| blocks.len().to_string()).collect();
+            let reason = format!(
+                "{lengths:?} are not {count} stages of {depth} blocks together; one way is {}",
+                even.join(",")
+            );
+            return refuse("stages", reason);
+        }
+    }
+    let patches = layout.patches();
+    let fewest = workload.own_tokens.into_iter().min().unwrap_or(0);
+    if patches == 0 || patches * sequence > fewest {
+        let most = (fewest / sequence).max(1);
+        let reason = format!(
+            "{patches} patches of {fewest} tokens leave none to some of {sequence} ranks; choose 1 to {most}"
+        );
+        return refuse("patches", reason);
+    }
+    Ok(())
+}
+
 fn divisors(number: usize) -> impl Iterator<Item = usize> {
     (1..=number).filter(move |other| number.is_multiple_of(*other))
 }
@@ -209,18 +279,18 @@ mod tests {
     use comm::{Axis, MeshShape};
     use nn::Tracks;
 
-    use super::{Layout, Plan, Workload};
+    use super::{Layout, Pipeline, Plan, Workload};
 
     fn workload() -> Workload {
         let tokens = Tracks { video: Some(30), audio: Some(7) };
-        Workload { depth: 4, heads: 6, tokens, branches: 2, samples: 3 }
+        Workload { depth: 4, heads: 6, tokens, own_tokens: tokens, branches: 2, samples: 3 }
     }
 
     fn layout(degrees: &[(Axis, usize)]) -> Layout {
         let mesh = degrees
             .iter()
             .fold(MeshShape::default(), |mesh, (axis, degree)| mesh.with(*axis, *degree));
-        Layout { ranks: mesh.size().unwrap_or(0), mesh }
+        Layout::new(mesh.size().unwrap_or(0), mesh)
     }
 
     #[test]
@@ -238,11 +308,29 @@ mod tests {
                 "8 ranks share a sequence of 7 tokens; the nearest is 3",
             ),
             (&[(Axis::Cfg, 0)], "cfg: it is 0; give 1 or more"),
+            (
+                &[(Axis::Pipeline, 5)],
+                "pipeline: 5 stages are more than the 4 blocks; the nearest is 4",
+            ),
         ];
         for (degrees, want) in cases {
             let found = refused(degrees);
             assert!(found.contains(want), "{degrees:?}: {found}");
         }
+        let pipeline = |pipeline: Pipeline| {
+            let layout = Layout { pipeline, ..layout(&[(Axis::Pipeline, 2), (Axis::Ring, 2)]) };
+            Plan::new(&layout, &workload()).unwrap_err().to_string()
+        };
+        let found = pipeline(Pipeline { stages: Some(vec![3, 2]), ..Pipeline::default() });
+        assert!(
+            found.contains("stages: [3, 2] are not 2 stages of 4 blocks") && found.contains("2,2"),
+            "{found}"
+        );
+        let found = pipeline(Pipeline { patches: Some(4), ..Pipeline::default() });
+        assert!(
+            found.contains("4 patches of 7 tokens") && found.contains("choose 1 to 3"),
+            "{found}"
+        );
         let wrong = Layout { ranks: 5, ..layout(&[(Axis::Ring, 4)]) };
         let found = Plan::new(&wrong, &workload()).unwrap_err().to_string();
         assert!(found.contains("there are 5 ranks") && found.contains("take 4"), "{found}");

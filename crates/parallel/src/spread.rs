@@ -12,6 +12,8 @@ use nn::{Attention, Error, Mask, Plain, Qkv, Reach, Result, Site};
 
 use crate::exchange;
 use crate::ring::{Lead, Places, Ring};
+use crate::shard::Pieces;
+use crate::stale::Stale;
 
 /// The dim of the tokens in `[B, T, N, H]`.
 const TOKENS: usize = 1;
@@ -33,6 +35,21 @@ pub struct Spread {
     ulysses: Group,
     /// Who passes keys and values around: those at the same place of each Ulysses group.
     ring: Group,
+    /// How the sequences at hand are cut, where that is into more than shards.
+    cuts: Vec<Cut>,
+    /// What of other patches is looked at.
+    stale: Option<Stale>,
+}
+
+/// A sequence, or one patch of it, in pieces.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    /// What is at hand.
+    pub(crate) pieces: Pieces,
+    /// Where it begins in the whole.
+    pub(crate) start: usize,
+    /// Tokens of the whole.
+    pub(crate) total: usize,
 }
 
 impl Spread {
@@ -42,17 +59,26 @@ impl Spread {
             sequence: mesh.sequence().clone(),
             ulysses: mesh.axis(Axis::Ulysses).clone(),
             ring: mesh.axis(Axis::Ring).clone(),
+            cuts: Vec::new(),
+            stale: None,
         }
+    }
+
+    /// The same for sequences that are cut so, and beside what is kept of other patches.
+    pub(crate) fn patched(&self, cuts: Vec<Cut>, stale: Stale) -> Spread {
+        Spread { cuts, stale: Some(stale), ..self.clone() }
     }
 
     /// By Ulysses alone.
     pub fn ulysses(group: &Group) -> Spread {
-        Spread { sequence: group.clone(), ulysses: group.clone(), ring: alone(group) }
+        let (sequence, ulysses, ring) = (group.clone(), group.clone(), alone(group));
+        Spread { sequence, ulysses, ring, cuts: Vec::new(), stale: None }
     }
 
     /// By a ring alone.
     pub fn ring(group: &Group) -> Spread {
-        Spread { sequence: group.clone(), ulysses: alone(group), ring: group.clone() }
+        let (sequence, ulysses, ring) = (group.clone(), alone(group), group.clone());
+        Spread { sequence, ulysses, ring, cuts: Vec::new(), stale: None }
     }
 
     /// Who holds the tokens of a sequence.
@@ -100,12 +126,17 @@ impl Spread {
         mask: Option<&Mask>,
     ) -> Result<Tensor<4>> {
         let heads = self.heads(site, qkv.q.dims()[HEADS])?;
+        let [of_q, of_k] = [&qkv.q, &qkv.k].map(|x| self.cut(x.dims()[TOKENS]));
         let [q, k, v] = [("q", qkv.q), ("k", qkv.k), ("v", qkv.v)]
             .map(|(name, x)| self.to_heads(&format!("{name} of {site}"), x, &heads));
         let ((q, counts), (k, _), (v, _)) = (q?, k?, v?);
+        let q = self.by_piece(q, of_q);
+        let [k, v] = self.seen(site, [k, v].map(|x| self.by_piece(x, of_k)), of_k)?;
         let mask = mask.map(|mask| self.own_heads(&heads, mask));
-        let out = self.inner(site, Qkv { q, k, v }, reach, mask, Lead::default())?;
-        self.to_tokens(&format!("the output of {site}"), out, &counts)
+        let mask = mask.map(|mask| self.own_patch(site, mask, &q, [of_q, of_k], 0)).transpose()?;
+        let reach = if self.stale.is_some() { Reach::Sharded } else { reach };
+        let out = self.inner(site, Qkv { q, k, v }, reach, mask.flatten(), Lead::default())?;
+        self.to_tokens(&format!("the output of {site}"), self.by_rank(out, of_q), &counts)
     }
 
     /// Text leads queries and keys, which every rank holds whole: a rank looks after the heads of the text
@@ -119,26 +150,103 @@ impl Spread {
     ) -> Result<Tensor<4>> {
         let heads = self.heads(site, qkv.q.dims()[HEADS])?;
         let own = heads[self.ulysses.rank()].clone();
+        let cut = self.cut(qkv.q.dims()[TOKENS] - text);
         let mut counts = Vec::new();
-        let mut trade = |name: &str, x: Tensor<4>| -> Result<Tensor<4>> {
+        let mut trade = |name: &str, x: Tensor<4>| -> Result<[Tensor<4>; 2]> {
             let all = x.dims()[TOKENS];
             let lead = x.clone().slice_dim(TOKENS, 0..text).slice_dim(HEADS, own.clone());
             let rest = x.slice_dim(TOKENS, text..all);
             let (rest, found) = self.to_heads(&format!("{name} of {site}"), rest, &heads)?;
             counts = found;
-            Ok(Tensor::cat(vec![lead, rest], TOKENS))
+            Ok([lead, self.by_piece(rest, cut)])
         };
-        let (q, k) = (trade("q", qkv.q)?, trade("k", qkv.k)?);
-        let v = trade("v", qkv.v)?;
+        let ([text_q, q], [text_k, k]) = (trade("q", qkv.q)?, trade("k", qkv.k)?);
+        let [text_v, v] = trade("v", qkv.v)?;
+        // Text is always fresh.
+        let [k, v] = self.seen(site, [k, v], cut)?;
         let mask = mask.map(|mask| self.own_heads(&heads, mask));
-        let out = self.inner(site, Qkv { q, k, v }, Reach::Joint { text }, mask, Lead { text })?;
+        let mask = mask.map(|mask| self.own_patch(site, mask, &q, [cut, cut], text)).transpose()?;
+        let led = |text: Tensor<4>, rest: Tensor<4>| Tensor::cat(vec![text, rest], TOKENS);
+        let qkv = Qkv { q: led(text_q, q), k: led(text_k, k), v: led(text_v, v) };
+        let out = self.inner(site, qkv, Reach::Sharded, mask.flatten(), Lead { text })?;
         let all = out.dims()[TOKENS];
         let lead = out.clone().slice_dim(TOKENS, 0..text);
         let group = self.ulysses.named(format!("the text of {site}"));
         let lead = exchange::gather(&group, lead, HEADS)?;
-        let rest = out.slice_dim(TOKENS, text..all);
+        let rest = self.by_rank(out.slice_dim(TOKENS, text..all), cut);
         let rest = self.to_tokens(&format!("the output of {site}"), rest, &counts)?;
         Ok(Tensor::cat(vec![lead, rest], TOKENS))
+    }
+
+    /// How a sequence is cut of which this rank has so many tokens.
+    fn cut(&self, own: usize) -> Option<&Cut> {
+        let (rank, ranks) = (self.sequence.rank(), self.sequence.size());
+        let count = |cut: &Cut| cut.pieces.own(rank, ranks).iter().map(Range::len).sum::<usize>();
+        self.cuts.iter().find(|cut| count(cut) == own)
+    }
+
+    /// How many tokens of each piece each rank of the Ulysses group has.
+    fn parts(&self, cut: &Cut) -> Vec<Vec<usize>> {
+        let (ranks, width) = (self.sequence.size(), self.ulysses.size());
+        let first = self.ring.rank() * width;
+        let of = |rank: usize| cut.pieces.own(first + rank, ranks).iter().map(Range::len).collect();
+        (0..width).map(of).collect()
+    }
+
+    /// Tokens in the order of the pieces, where they come in the order of the ranks.
+    fn by_piece(&self, x: Tensor<4>, cut: Option<&Cut>) -> Tensor<4> {
+        let Some(parts) = cut.filter(|cut| cut.pieces.count() > 1).map(|cut| self.parts(cut))
+        else {
+            return x;
+        };
+        let rows = x.split_with_sizes(parts.concat(), TOKENS);
+        let (pieces, ranks) = (parts[0].len(), parts.len());
+        let order = (0..pieces).flat_map(|piece| (0..ranks).map(move |rank| rank * pieces + piece));
+        Tensor::cat(order.map(|at| rows[at].clone()).collect(), TOKENS)
+    }
+
+    /// Tokens in the order of the ranks, where they come in the order of the pieces.
+    fn by_rank(&self, x: Tensor<4>, cut: Option<&Cut>) -> Tensor<4> {
+        let Some(parts) = cut.filter(|cut| cut.pieces.count() > 1).map(|cut| self.parts(cut))
+        else {
+            return x;
+        };
+        let (pieces, ranks) = (parts[0].len(), parts.len());
+        let by_piece = (0..pieces).flat_map(|piece| parts.iter().map(move |own| own[piece]));
+        let rows = x.split_with_sizes(by_piece.collect(), TOKENS);
+        let order = (0..ranks).flat_map(|rank| (0..pieces).map(move |piece| piece * ranks + rank));
+        Tensor::cat(order.map(|at| rows[at].clone()).collect(), TOKENS)
+    }
+
+    /// The keys and values that are looked at: those at hand, and what is kept of other patches.
+    fn seen(&self, site: Site, kv: [Tensor<4>; 2], cut: Option<&Cut>) -> Result<[Tensor<4>; 2]> {
+        let (Some(stale), Some(cut)) = (&self.stale, cut) else { return Ok(kv) };
+        let parts = self.parts(cut);
+        let of = |piece: usize| parts.iter().map(|own| own[piece]).sum();
+        let lengths: Vec<usize> = (0..cut.pieces.count()).map(of).collect();
+        stale.look(site, kv, &lengths)
+    }
+
+    /// What a mask says of the patch at hand, whose queries see the keys of all patches; text leads both.
+    fn own_patch(
+        &self,
+        site: Site,
+        mask: Mask,
+        q: &Tensor<4>,
+        [of_q, of_k]: [Option<&Cut>; 2],
+        text: usize,
+    ) -> Result<Option<Mask>> {
+        let patched = self.stale.as_ref().is_some_and(|stale| stale.patch.is_some());
+        let (Some(of_q), Some(of_k)) = (of_q, of_k) else { return Ok(Some(mask)) };
+        if !patched {
+            return Ok(Some(mask));
+        }
+        if self.ring.size() > 1 || text > 0 {
+            let reason = format!("{} cannot be cut to a patch of the queries", mask.name());
+            return Err(refuse(site, reason));
+        }
+        let queries = of_q.start..of_q.start + of_q.pieces.tokens();
+        Ok(mask.piece(queries, 0..of_k.total, &q.device()).map(Mask::Dense))
     }
 
     /// Attention with all tokens of the Ulysses group and some of the heads.

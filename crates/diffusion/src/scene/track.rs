@@ -228,12 +228,20 @@ impl Track {
     /// The part of a prediction `[B, R + N, C]` that belongs to the track, `[B, N, C]`. A learned
     /// variance, which some networks say after the rest of a token, is left out.
     pub fn own(&self, prediction: Tensor<3>) -> Tensor<3> {
-        let channels = self.clean.dims()[2];
         let own = match self.reference_tokens() {
             0 => prediction,
             references => prediction.narrow(1, references, self.tokens()),
         };
-        if own.dims()[2] > channels { own.narrow(2, 0, channels) } else { own }
+        self.without_variance(own)
+    }
+
+    /// A prediction about some of the tokens without a learned variance.
+    pub fn without_variance(&self, prediction: Tensor<3>) -> Tensor<3> {
+        let channels = self.clean.dims()[2];
+        match prediction.dims()[2] > channels {
+            true => prediction.narrow(2, 0, channels),
+            false => prediction,
+        }
     }
 
     /// Standard normal noise `[1, N, C]` for one sample. A number belongs to the element of the latents,

@@ -110,6 +110,14 @@ impl TextEncoder {
         self.network.config.width
     }
 
+    /// Opens the weights.
+    ///
+    /// # Errors
+    /// Their files cannot be read any more.
+    pub(crate) fn open_weights(&mut self, device: &Device) -> Result<()> {
+        Ok(self.component.open(device).map(drop)?)
+    }
+
     /// Lets go of the weights.
     pub(crate) fn close(&mut self) {
         self.component.close();

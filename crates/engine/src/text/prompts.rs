@@ -68,6 +68,17 @@ impl PromptEncoder {
         }
     }
 
+    /// Opens the weights.
+    ///
+    /// # Errors
+    /// Their files cannot be read any more.
+    pub(crate) fn open_weights(&mut self, device: &Device) -> Result<()> {
+        match self {
+            PromptEncoder::Encoder(encoder) => encoder.open_weights(device),
+            PromptEncoder::Words(_) => Ok(()),
+        }
+    }
+
     /// Lets go of the weights.
     pub(crate) fn close(&mut self) {
         if let PromptEncoder::Encoder(encoder) = self {

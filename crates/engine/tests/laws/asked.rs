@@ -25,13 +25,28 @@ pub(crate) struct Asked {
     pub(crate) question: Question,
 }
 
-/// Heads of the models that layouts are tried with: golden ones have too few to be shared by many.
+/// Blocks and heads of the models that layouts are tried with: golden ones have too few to be shared by many.
+const DEPTH: usize = 3;
 const HEADS: usize = 6;
 const HEAD_WIDTH: usize = 12;
 
+/// A model of the table with its parameters, and the engine around it.
+pub(crate) struct Model {
+    pub(crate) name: String,
+    pub(crate) description: Description,
+    pub(crate) store: Store,
+    pub(crate) pipeline: Pipeline,
+}
+
 /// At least one question for each model: bare, and with all that it takes beside a prompt.
 pub(crate) fn all() -> Vec<Asked> {
+    models().iter().flat_map(questions).collect()
+}
+
+/// One model for each golden folder, and one for each family that can begin anew.
+pub(crate) fn models() -> Vec<Model> {
     let temporary = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&Device::flex());
     let mut all = Vec::new();
     for path in folders() {
         let path = &with_heads(&path, temporary.path());
@@ -43,23 +58,22 @@ pub(crate) fn all() -> Vec<Asked> {
             write(&path.join(transformer.component), &store);
         }
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        all.extend(questions(&name, &description, &store, &|setup| {
-            Pipeline::open(path, setup).unwrap()
-        }));
+        let mut pipeline = Pipeline::open(path, &setup).unwrap();
+        pipeline.open_all().unwrap();
+        all.push(Model { name, description, store, pipeline });
     }
     for family in FAMILIES {
         let Some(scratch) = &family.scratch else { continue };
         // As few channels as there can be, so that tests are quick.
         let sizes = json!({
             "video_channels": 384, "audio_channels": 250, "text_width": 64, "heads": HEADS,
-            "head_width": 6, "depth": 2,
+            "head_width": 6, "depth": DEPTH,
         });
         let description = (scratch.make)(family, &sizes).unwrap().description;
         let network = &description.transformers[0].network;
         let store = Store::declared(|weights| network.declare(weights), parameter).unwrap();
-        all.extend(questions(family.name, &description, &store, &|setup| {
-            Pipeline::of(description.clone(), store.clone(), setup).unwrap()
-        }));
+        let pipeline = Pipeline::of(description.clone(), store.clone(), &setup).unwrap();
+        all.push(Model { name: family.name.to_owned(), description, store, pipeline });
     }
     all
 }
@@ -72,6 +86,7 @@ fn with_heads(golden: &Path, temporary: &Path) -> PathBuf {
         let config = copy.join(transformer).join("config.json");
         let Ok(text) = std::fs::read_to_string(&config) else { continue };
         let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        value["num_layers"] = json!(DEPTH);
         value["num_attention_heads"] = json!(HEADS);
         value["attention_head_dim"] = json!(HEAD_WIDTH);
         for width in ["cross_attention_dim", "added_kv_proj_dim"] {
@@ -119,26 +134,36 @@ pub(crate) fn folders() -> Vec<PathBuf> {
     all
 }
 
-fn questions(
-    name: &str,
-    model: &Description,
-    store: &Store,
-    open: &dyn Fn(&Setup) -> Pipeline,
-) -> Vec<Asked> {
-    let bare = model.conditions.required.is_none();
-    let mut given = vec![("all", everything(model))];
-    given.extend(bare.then(|| ("nothing", Given::default())));
-    let asked = given.into_iter().flat_map(|(what, given)| {
-        let own = captured(model, given, open).into_iter().enumerate();
+fn questions(model: &Model) -> Vec<Asked> {
+    let Model { name, description, store, pipeline } = model;
+    let asked = requests(description).into_iter().flat_map(|(what, request)| {
+        let own = captured(pipeline, &request).into_iter().enumerate();
         own.map(move |(branch, inputs)| (format!("{name}, given {what}, branch {branch}"), inputs))
     });
     asked
         .map(|(name, inputs)| {
-            let network = Arc::clone(&model.transformers[0].network);
+            let network = Arc::clone(&description.transformers[0].network);
             let question = Question { network, store: store.clone(), inputs: varied(inputs) };
-            Asked { name, family: model.family, question }
+            Asked { name, family: description.family, question }
         })
         .collect()
+}
+
+/// What a model is asked for: two samples, bare where nothing must be given, and with all that it takes.
+pub(crate) fn requests(model: &Description) -> Vec<(&'static str, Request)> {
+    let [frames, height, width] = size(model);
+    let request = |given: Given| Request {
+        prompts: vec!["a red circle".to_owned(), "a blue square moves".to_owned()],
+        given: vec![given],
+        frames: Some(frames),
+        height: Some(height),
+        width: Some(width),
+        steps: Some(1),
+        ..Request::default()
+    };
+    let bare = model.conditions.required.is_none();
+    let bare = bare.then(|| ("nothing", request(Given::default())));
+    [("all", request(everything(model)))].into_iter().chain(bare).collect()
 }
 
 /// Frames, height and width of few tokens, an odd number of them.
@@ -174,22 +199,10 @@ fn everything(model: &Description) -> Given {
 }
 
 /// What the network is asked at the first step, branch by branch of its guidance.
-fn captured(model: &Description, given: Given, open: &dyn Fn(&Setup) -> Pipeline) -> Vec<Inputs> {
+fn captured(pipeline: &Pipeline, request: &Request) -> Vec<Inputs> {
     let ear = Arc::new(Ear::default());
-    let setup = Setup { schedule: ear.clone(), ..Setup::new(&Device::flex()) };
-    let [frames, height, width] = size(model);
-    let words = model.defaults.guidance > 1.0;
-    assert!(words, "every model here is guided unless told otherwise");
-    let request = Request {
-        prompts: vec!["a red circle".to_owned(), "a blue square moves".to_owned()],
-        given: vec![given],
-        frames: Some(frames),
-        height: Some(height),
-        width: Some(width),
-        steps: Some(1),
-        ..Request::default()
-    };
-    open(&setup).run(&request, &mut Silent, &mut Nobody).unwrap();
+    let mut pipeline = pipeline.clone().run_by(ear.clone());
+    pipeline.run(request, &mut Silent, &mut Nobody).unwrap();
     let heard = std::mem::take(&mut *ear.heard.lock().unwrap());
     heard.into_iter().take(2).collect()
 }
@@ -250,7 +263,7 @@ impl Schedule for Ear {
 }
 
 /// Takes what is made and keeps nothing.
-struct Nobody;
+pub(crate) struct Nobody;
 
 impl Frames for Nobody {
     fn begin(&mut self, _: usize, _: usize) -> engine::Result<()> {

@@ -6,6 +6,7 @@ mod asked;
 mod fold;
 mod layouts;
 mod loading;
+mod runs;
 
 use std::collections::BTreeSet;
 

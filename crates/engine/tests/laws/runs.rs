@@ -1,0 +1,152 @@
+//! Whole requests: whatever the layout, the latents of one device, for every model of the table.
+
+use comm::{Axis, MeshShape, Ranks};
+use engine::{Pipeline, Request, Silent};
+use parallel::{Layout, Plan};
+use testkit::numbers::values;
+
+use crate::asked::{Model, Nobody, models, requests};
+
+/// Enough steps that a second-order solver has a past, and patches go through several.
+const STEPS: usize = 4;
+
+/// How far from one device a layout may be.
+#[derive(Clone, Copy, Debug)]
+enum Law {
+    /// Not at all.
+    Bits,
+    /// So far as sums of another order differ, by the deviation of the latents.
+    Rounding,
+    /// Not at all from one device that looks at keys as old as these patches have.
+    StaleBits,
+    /// The same, with sums of another order.
+    StaleRounding,
+}
+
+/// Degrees along tensor, Ulysses, ring, pipeline, cfg and data; patches, warm-up; the law.
+type Case = ([usize; 6], Option<usize>, Option<usize>, Law);
+
+/// Video, then sound, of all samples.
+fn latents(model: &Model, request: &Request, layout: &Layout) -> Vec<Vec<f32>> {
+    let workload = model.pipeline.workload(request).unwrap();
+    let plan = Plan::new(layout, &workload).unwrap_or_else(|err| panic!("{}: {err}", model.name));
+    let shared = std::sync::Mutex::new(model.pipeline.clone());
+    let results = Ranks::new(layout.ranks).run(|group| {
+        let mesh = plan.mesh(group).unwrap();
+        let mut own: Pipeline = shared.lock().unwrap().on(mesh, &plan);
+        own.run(request, &mut Silent, &mut Nobody).map_err(|err| err.to_string())
+    });
+    let mut results: Vec<_> =
+        results.into_iter().map(|result| result.unwrap_or_else(|err| panic!("{err}"))).collect();
+    if let Some(error) = results.iter().find_map(|result| result.as_ref().err()) {
+        panic!("{} at {layout:?}: {error}", model.name);
+    }
+    let made = results.swap_remove(0).unwrap();
+    let video = made.latents.map(|latents| match latents {
+        engine::Latents::Picture(latents) => values(&latents),
+        engine::Latents::Clip(latents) => values(&latents),
+    });
+    video.into_iter().chain(made.audio_latents.map(|latents| values(&latents))).collect()
+}
+
+fn layout((degrees, patches, warmup, _): Case) -> Layout {
+    let mesh = Axis::ALL
+        .into_iter()
+        .zip(degrees)
+        .fold(MeshShape::default(), |mesh, (axis, degree)| mesh.with(axis, degree));
+    let pipeline = parallel::Pipeline { patches, warmup, stages: None };
+    Layout { pipeline, ..Layout::new(mesh.size().unwrap(), mesh) }
+}
+
+#[track_caller]
+fn check(cases: &[Case]) {
+    for model in models() {
+        for (what, request) in requests(&model.description) {
+            let request = Request { steps: Some(STEPS), ..request };
+            let one = latents(&model, &request, &layout(([1; 6], None, None, Law::Bits)));
+            for case in cases {
+                let (_, patches, warmup, law) = *case;
+                let got = latents(&model, &request, &layout(*case));
+                let want = match law {
+                    Law::Bits | Law::Rounding => one.clone(),
+                    Law::StaleBits | Law::StaleRounding => {
+                        let oracle = layout(([1; 6], patches, warmup, law));
+                        latents(&model, &request, &oracle)
+                    }
+                };
+                let exact = matches!(law, Law::Bits | Law::StaleBits);
+                compare(&format!("{}, given {what}, {case:?}", model.name), &got, &want, exact);
+                if matches!(law, Law::StaleBits) && patches != Some(1) {
+                    assert_ne!(got, one, "{}: nothing was stale", model.name);
+                }
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn compare(name: &str, got: &[Vec<f32>], want: &[Vec<f32>], exact: bool) {
+    assert_eq!(got.len(), want.len(), "{name}");
+    for (got, want) in got.iter().zip(want) {
+        assert_eq!(got.len(), want.len(), "{name}");
+        let square = want.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
+        let deviation = (square / want.len() as f64).sqrt();
+        let off = got.iter().zip(want).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+        match exact {
+            true => assert!(got == want, "{name}: off by {off:e} of {deviation:e}"),
+            false => assert!(off <= 1e-4 * deviation, "{name}: off by {off:e} of {deviation:e}"),
+        }
+    }
+}
+
+#[test]
+fn replicas_and_branches() {
+    check(&[
+        ([1, 1, 1, 1, 1, 2], None, None, Law::Bits),
+        ([1, 1, 1, 1, 1, 3], None, None, Law::Bits),
+        ([1, 1, 1, 1, 2, 1], None, None, Law::Bits),
+        ([1, 1, 1, 1, 2, 2], None, None, Law::Bits),
+    ]);
+}
+
+#[test]
+fn sequences_and_matrices() {
+    check(&[
+        ([1, 3, 1, 1, 2, 1], None, None, Law::Bits),
+        ([1, 2, 2, 1, 1, 1], None, None, Law::Rounding),
+        ([2, 1, 1, 1, 2, 1], None, None, Law::Rounding),
+        ([2, 2, 1, 1, 1, 2], None, None, Law::Rounding),
+    ]);
+}
+
+/// While the whole sequence goes through the stages at once, nothing is stale.
+#[test]
+fn stages_of_whole_sequences() {
+    check(&[
+        ([1, 1, 1, 2, 1, 1], None, Some(99), Law::Bits),
+        ([1, 1, 1, 3, 2, 1], Some(2), Some(99), Law::Bits),
+        ([1, 2, 1, 2, 1, 1], Some(3), Some(99), Law::Bits),
+        ([1, 1, 1, 2, 1, 1], Some(1), Some(1), Law::Bits),
+    ]);
+}
+
+/// Patches look at keys that are a step old, and are the same bits however many stages there are.
+#[test]
+fn patches_that_flow() {
+    check(&[
+        ([1, 1, 1, 2, 1, 1], Some(2), None, Law::StaleBits),
+        ([1, 1, 1, 3, 1, 1], Some(3), Some(2), Law::StaleBits),
+        ([1, 1, 1, 2, 1, 1], Some(3), Some(0), Law::StaleBits),
+        ([1, 1, 1, 2, 2, 1], Some(3), None, Law::StaleBits),
+    ]);
+}
+
+#[test]
+fn patches_and_everything_else() {
+    check(&[
+        ([1, 2, 1, 2, 1, 1], Some(3), None, Law::StaleBits),
+        ([1, 1, 2, 2, 1, 1], Some(2), None, Law::StaleRounding),
+        ([2, 1, 1, 2, 1, 1], Some(2), None, Law::StaleRounding),
+        ([1, 2, 1, 2, 2, 1], Some(2), None, Law::StaleBits),
+    ]);
+}
