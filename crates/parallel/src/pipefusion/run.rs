@@ -153,12 +153,13 @@ impl Run<'_> {
         let cfg = self.pipe.mesh.axis(Axis::Cfg);
         let alone = inputs.len() == 1;
         let mine = |branch: usize| alone || branch % cfg.size() == cfg.rank();
-        if self.stage.is_first() && patch.is_none_or(|patch| patch == 0) {
-            if let Err(stop) = experts.check(step) {
-                let branch = (0..inputs.len()).find(|branch| mine(*branch)).unwrap_or(0);
-                self.stage.tell_to_stop(At { step, patch, branch })?;
-                return Err(stop);
-            }
+        if self.stage.is_first()
+            && patch.is_none_or(|patch| patch == 0)
+            && let Err(stop) = experts.check(step)
+        {
+            let branch = (0..inputs.len()).find(|branch| mine(*branch)).unwrap_or(0);
+            self.stage.tell_to_stop(At { step, patch, branch })?;
+            return Err(stop);
         }
         let mut made: Vec<Option<Prediction>> = Vec::with_capacity(inputs.len());
         for (branch, inputs) in inputs.iter().enumerate() {

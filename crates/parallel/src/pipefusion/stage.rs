@@ -82,7 +82,7 @@ impl<'a> Stage<'a> {
         })?;
         match passed {
             Passed::Prediction(prediction) => {
-                let prediction = self.whole(prediction, at)?;
+                let prediction = self.whole(*prediction, at)?;
                 experts.inspect(at.step, &prediction)?;
                 Ok(Some(prediction))
             }
@@ -166,7 +166,7 @@ impl<'a> Stage<'a> {
         let (stream, shared) =
             nn::run_blocks(network, weights, blocks, (stream, shared), &mut attention)?;
         match self.is_last() {
-            true => Ok(Passed::Prediction(network.head(weights, stream, &shared)?)),
+            true => Ok(Passed::Prediction(Box::new(network.head(weights, stream, &shared)?))),
             false => Ok(Passed::Stream(stream)),
         }
     }
@@ -205,7 +205,7 @@ impl<'a> Stage<'a> {
 /// What a stage leaves.
 enum Passed {
     Stream(Packed),
-    Prediction(Prediction),
+    Prediction(Box<Prediction>),
 }
 
 /// The parts of all ranks, `[B, own tokens, C]`, in the order of the sequence.
