@@ -1,7 +1,9 @@
 //! `cargo xtask learn`: what models of the shapes world learn, in percent, each through the binary.
 //!
 //! A lesson trains by a recipe and has the result examined. Most start from the model of another,
-//! which runs before them: `base`, or `sound`. Results go to benches/LEARNING.md.
+//! which runs before them: `base`, or `sound`. The answers of a lesson's first exam are made again by
+//! `moviola generate`, question by question, and compared by their bytes: equal answers have equal
+//! marks. Results go to benches/LEARNING.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +23,9 @@ const RESULTS: &str = "benches/LEARNING.md";
 pub(crate) struct Options {
     /// Lessons by name; all if none is named
     names: Vec<String>,
+    /// A trained model of the shapes world to start from, instead of the lesson `base`
+    #[arg(long, value_name = "DIR")]
+    base: Option<PathBuf>,
     /// Write the results to benches/LEARNING.md
     #[arg(long)]
     record: bool,
@@ -145,11 +150,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     for lesson in &LESSONS {
         if options.names.is_empty() || options.names.iter().any(|name| name == lesson.name) {
-            rows.extend(lesson.run(root)?);
+            rows.extend(lesson.run(root, options.base.as_deref())?);
         }
     }
     let table = format!(
-        "| lesson | exam | result | goal | | training, s |\n|---|---|--:|--:|---|--:|\n{}",
+        "| lesson | exam | result | goal | | the same through `generate` | training, s |\n\
+         |---|---|--:|--:|---|--:|--:|\n{}",
         rows.concat()
     );
     println!("{table}");
@@ -171,14 +177,15 @@ fn folder(root: &Path, name: &str) -> PathBuf {
 
 impl Lesson {
     /// Trains and examines; returns a row of the table for each exam.
-    fn run(&self, root: &Path) -> Result<Vec<String>> {
+    fn run(&self, root: &Path, given: Option<&Path>) -> Result<Vec<String>> {
         let own = folder(root, self.name);
         fs::create_dir_all(&own).with_context(|| format!("cannot make {}", own.display()))?;
         let begun = Instant::now();
         let mut train = moviola(root);
         train.arg("train").arg(self.recipe).arg("--run").arg(own.join("run"));
         let (lesson, roles) = self.from;
-        let base = folder(root, lesson).join("model");
+        let trained = folder(root, lesson).join("model");
+        let base = given.filter(|_| lesson == "base").map_or(trained, Path::to_path_buf);
         for role in roles {
             train.arg("--set").arg(format!("models.{role}.from={}", base.display()));
         }
@@ -195,16 +202,25 @@ impl Lesson {
             export.arg("--ema");
         }
         process::run(&mut export)?;
-        self.exams.iter().map(|exam| exam.row(root, self.name, (&own, seconds))).collect()
+        let exams = self.exams.iter().enumerate();
+        exams.map(|(at, exam)| exam.row(root, self.name, seconds, at == 0)).collect()
     }
 }
 
 impl Question {
-    fn row(&self, root: &Path, lesson: &str, (own, seconds): (&Path, f64)) -> Result<String> {
-        let output = own.join("exam.json");
+    /// Sits the exam; `again` has its answers made by `generate` as well.
+    fn row(&self, root: &Path, lesson: &str, seconds: f64, again: bool) -> Result<String> {
+        let own = folder(root, lesson);
+        let (output, questions) = (own.join("exam.json"), own.join("questions"));
+        if questions.exists() {
+            fs::remove_dir_all(&questions)?;
+        }
         let mut exam = moviola(root);
         exam.arg("exam").arg("--model").arg(own.join("model")).arg("--output").arg(&output);
         exam.args(self.arguments.split_whitespace());
+        if again {
+            exam.arg("--questions").arg(&questions);
+        }
         process::run(&mut exam)?;
         let value: Value = serde_json::from_str(&fs::read_to_string(&output)?)?;
         let mark = value.pointer(self.mark).and_then(Value::as_f64);
@@ -214,9 +230,39 @@ impl Question {
             goal if mark >= goal => "met",
             _ => "not reached",
         };
+        let same = if again { made_again(root, &questions)? } else { String::new() };
         let (about, goal) = (self.about, self.goal);
-        Ok(format!("| {lesson} | {about} | {mark:.1} | {goal} | {met} | {seconds:.0} |\n"))
+        Ok(format!("| {lesson} | {about} | {mark:.1} | {goal} | {met} | {same} | {seconds:.0} |\n"))
     }
+}
+
+/// Has `generate` answer every question by the command that the exam left, and counts the answers
+/// whose frames and sound are the same bytes.
+fn made_again(root: &Path, questions: &Path) -> Result<String> {
+    let folders = sorted(questions)?;
+    let mut same = 0;
+    for own in &folders {
+        let text = fs::read_to_string(own.join("command.json"))?;
+        let words: Vec<String> = serde_json::from_str(&text)?;
+        let mut generate = moviola(root);
+        generate.args(words).arg("--output").arg(own.join("again"));
+        process::output(&mut generate)?;
+        let frames = |name: &str| -> Result<Vec<Vec<u8>>> {
+            sorted(&own.join(name))?.iter().map(|file| Ok(fs::read(file)?)).collect()
+        };
+        let sounds = ["answer.wav", "again.wav"].map(|name| fs::read(own.join(name)).ok());
+        same += usize::from(frames("answer")? == frames("again")? && sounds[0] == sounds[1]);
+    }
+    Ok(format!("{same} of {}", folders.len()))
+}
+
+/// What is in a folder, by name.
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
 }
 
 fn moviola(root: &Path) -> Command {

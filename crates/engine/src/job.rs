@@ -107,6 +107,8 @@ impl Pipeline {
             heads: network.heads(),
             tokens: Tracks { video: own.map(|own| own + references), audio: job.sound },
             own_tokens: Tracks { video: own, audio: job.sound },
+            tiled: request.decoding == Decoding::Tiled,
+            latent_rows: (!job.only_audio).then_some(job.latents[1]),
             branches: 1 + usize::from(job.sampler.is_guided()),
             samples: job.samples,
         })

@@ -5,6 +5,7 @@
 //! [`FolderEncoder`] makes of clips and captions what the same model is trained on.
 
 mod captions;
+mod decoding;
 mod encoder;
 mod error;
 mod finite;

@@ -10,7 +10,7 @@ use families::{Description, Record, TextRules};
 use folder::lora::LoraSource;
 use folder::{Component, Loras, ModelFolder, Storage};
 use nn::{OneDevice, Precision, Schedule, Store};
-use parallel::{PipeFusion, Plan};
+use parallel::{PipeFusion, Plan, Strips};
 
 use crate::error::{Error, Field, Result};
 use crate::progress::Progress;
@@ -43,6 +43,8 @@ pub struct Setup {
     pub schedule: Arc<dyn Schedule>,
     /// How the sampler is run over stages, if it is.
     pub pipefusion: Option<PipeFusion>,
+    /// The ranks that decode frames together, if this one does and there are others.
+    pub strips: Option<Strips>,
     /// Where this rank stands among those that make a request together; they all run the same one.
     pub mesh: Mesh,
     /// A safetensors file with the transformer's parameters, instead of the folder's.
@@ -62,6 +64,7 @@ impl Setup {
             device: device.clone(),
             schedule: Arc::new(OneDevice::default()),
             pipefusion: None,
+            strips: None,
             mesh: Mesh::solo(),
             transformer: None,
             loras: Vec::new(),
@@ -203,6 +206,7 @@ impl Pipeline {
         let splits = self.description.family.splits;
         own.setup.schedule = plan.schedule(&mesh, splits);
         own.setup.pipefusion = plan.pipefusion(&mesh, splits);
+        own.setup.strips = plan.strips(&mesh);
         own.setup.mesh = mesh;
         own
     }
@@ -263,7 +267,7 @@ impl Pipeline {
         let sampled = self.sample(request, &job, &prepared, &deal, progress)?;
         self.release(|own| own.transformers.iter_mut().for_each(Component::close));
         let _decoding = replica.busy("decoding");
-        if replica.leads() {
+        if replica.leads() || self.setup.strips.is_some() {
             let mut relay = replica.relay(deal.samples.start);
             let receiver: &mut dyn Frames = match &mut relay {
                 Some(relay) => relay,

@@ -114,12 +114,11 @@ impl Replica {
     }
 }
 
-/// Whether any rank that works at the same time was asked to stop: all stop at the same step.
+/// Whether any rank of a group that works in step was asked to stop: all stop at the same place.
 ///
 /// # Errors
 /// A rank does not come.
-pub(crate) fn agree(mesh: &Mesh, interrupted: bool) -> Result<bool> {
-    let group = mesh.stage();
+pub(crate) fn agree(group: &Group, interrupted: bool) -> Result<bool> {
     if group.size() == 1 {
         return Ok(interrupted);
     }

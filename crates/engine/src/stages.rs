@@ -1,27 +1,24 @@
 //! The stages of a run: encode, condition, sample, decode.
 
-use std::cell::RefCell;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use comm::Mesh;
-use data::media::Waveform;
 use diffusion::{Grouping, Noise, Sampled, Scene, Step};
 use families::Description;
-use models::vae::DecodedFrame;
 use nn::{Context, Inputs, Network, Prediction, Provider, Store, Tracks, Weights};
 use parallel::Experts;
 
 use crate::captions::Captions;
 use crate::error::{Error, Result};
+use crate::finite;
 use crate::job::Job;
-use crate::pipeline::{Frames, Latents, Pipeline, PipelineOutput, Residency};
+use crate::pipeline::{Latents, Pipeline, PipelineOutput, Residency};
 use crate::progress::{self, Progress};
 use crate::replica::{self, Deal};
-use crate::request::{Decoding, Request};
+use crate::request::Request;
 use crate::scene::{Conditioning, scene};
-use crate::{finite, pixels, sizes};
 
 /// Tokens that share a forward pass: small clips are run several at a time. No sample's result depends
 /// on the others.
@@ -54,7 +51,7 @@ impl Watched<'_> {
     /// # Errors
     /// The user interrupted.
     fn reach(&mut self, steps: usize) -> Result<()> {
-        if replica::agree(&self.mesh, self.progress.interrupted())? {
+        if replica::agree(self.mesh.stage(), self.progress.interrupted())? {
             return Err(Error::Interrupted);
         }
         self.progress.reach(self.done + steps * self.samples);
@@ -64,7 +61,7 @@ impl Watched<'_> {
 
 /// What was sampled, for all samples: latents `[samples, C, F, h, w]`, of a sound `[samples, C, T, bins, 1]`.
 pub(crate) struct Samples {
-    latents: Tracks<Tensor<5>>,
+    pub(crate) latents: Tracks<Tensor<5>>,
     /// The video's without what was given put back.
     unpasted: Option<Tensor<5>>,
 }
@@ -257,59 +254,6 @@ impl Pipeline {
                 finite::check(prediction, &format!("the transformer at step {step}"), store)
             })
         })
-    }
-
-    /// Latents to sounds and frames, handed on as they are decoded.
-    pub(crate) fn decode(
-        &mut self,
-        request: &Request,
-        job: &Job,
-        made: &Samples,
-        progress: &mut dyn Progress,
-        frames: &mut dyn Frames,
-    ) -> Result<()> {
-        let Pipeline { setup, description, vae, .. } = self;
-        if let (Some(latents), Some(sound)) = (&made.latents.audio, description.sound) {
-            // `[samples, C, T, 1, 1]`: the codec has no frequency bins.
-            let waves = sound.codec.decode(latents.clone().squeeze_dims(&[3, 4]))?;
-            for (sample, samples) in waves.into_iter().enumerate() {
-                frames.sound(sample, Waveform { sample_rate: sound.sample_rate, samples })?;
-            }
-        }
-        let Some(latents) = made.latents.video.clone().filter(|_| !job.only_audio) else {
-            return Ok(());
-        };
-        let store = vae.open(&setup.device)?;
-        let mut failure = None;
-        // Both closures watch the same progress; only one of them runs at a time.
-        let watched = RefCell::new((progress, false));
-        let mut take = |frame: DecodedFrame| {
-            let taken = progress::check(&*watched.borrow().0)
-                .and_then(|()| finite::check(&frame.pixels, "the VAE", store))
-                .and_then(|()| {
-                    let pixels = sizes::resize_and_crop(frame.pixels, job.delivered);
-                    frames.frame(frame.sample, pixels::frame(pixels)?)
-                });
-            match taken {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    failure = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
-        };
-        let mut tell = |done: usize, total: usize| {
-            let (progress, begun) = &mut *watched.borrow_mut();
-            if !*begun {
-                progress.begin("decode", total);
-                *begun = true;
-            }
-            progress.reach(done);
-        };
-        let tiled = request.decoding == Decoding::Tiled;
-        let weights = Weights::new(store);
-        description.vae.decode_clips(&weights, latents, tiled, &mut take, &mut tell)?;
-        failure.map_or(Ok(()), Err::<(), Error>)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 
 use crate::activation::Activation;
@@ -37,6 +37,61 @@ pub fn group_norm(
         return oracle::group_norm(x, groups, affine, epsilon, activation);
     };
     apply(&GroupNorm { groups, epsilon, activation }, [values, weight, bias])
+}
+
+/// The moments of every group of channels over the pixels of `x` `[B, H, W, C]`: count, mean and sum of squared
+/// deviations, `[B, groups, 3]`. Gradients do not pass.
+///
+/// # Panics
+/// Panics if `groups` does not divide `C`.
+pub fn group_moments(x: &Tensor<4>, groups: usize) -> Tensor<3> {
+    let [batch, height, width, channels] = x.dims();
+    assert_eq!(channels % groups, 0, "{groups} groups do not divide {channels} channels");
+    let values: Vec<f32> = x.to_data().iter::<f32>().collect();
+    let norm = GroupNorm { groups, epsilon: 0.0, activation: Activation::Identity };
+    let samples = values.chunks((height * width * channels).max(1));
+    let moments = samples.flat_map(|sample| norm.group_moments(sample, channels));
+    let numbers = moments.flat_map(|it| [it.count, it.mean, it.deviations]);
+    let numbers: Vec<f32> = numbers.map(|number| number as f32).collect();
+    Tensor::from_data(TensorData::new(numbers, [batch, groups, 3]), &x.device())
+}
+
+/// [`group_norm`] of a part of images, by the [`group_moments`] of all their parts. Gradients do not pass.
+///
+/// # Panics
+/// As [`group_norm`].
+pub fn group_norm_by(
+    x: Tensor<4>,
+    parts: &[Tensor<3>],
+    affine: (Tensor<1>, Tensor<1>),
+    epsilon: f32,
+    activation: Activation,
+) -> Tensor<4> {
+    let parts: Vec<Vec<f32>> =
+        parts.iter().map(|part| part.to_data().iter::<f32>().collect()).collect();
+    let [batch, _, _, channels] = x.dims();
+    let groups = parts[0].len() / 3 / batch;
+    let moments = |at: usize| {
+        let of = |part: &Vec<f32>| {
+            let [count, mean, deviations] = [0, 1, 2].map(|it| f64::from(part[3 * at + it]));
+            Moments { count, mean, deviations }
+        };
+        parts.iter().map(of).fold(Moments::NONE, |all, part| all.join(&part))
+    };
+    let weight: Vec<f32> = affine.0.to_data().iter::<f32>().collect();
+    let norm = GroupNorm { groups, epsilon, activation };
+    let (mut means, mut factors) = (Vec::new(), Vec::new());
+    for sample in 0..batch {
+        let own = (0..groups).map(|group| moments(sample * groups + group));
+        let (mean, factor) = norm.rows(own, &weight);
+        means.extend(mean);
+        factors.extend(factor);
+    }
+    let device = x.device();
+    let row =
+        |values| Tensor::<4>::from_data(TensorData::new(values, [batch, 1, 1, channels]), &device);
+    let bias = affine.1.reshape([1, 1, 1, channels]);
+    activation.apply((x - row(means)) * row(factors) + bias)
 }
 
 #[derive(Clone, Debug)]
@@ -131,7 +186,11 @@ impl GroupNorm {
     /// For every channel of one sample `[H * W, C]`: the mean of its group, and its weight over the
     /// standard deviation of its group.
     fn statistics(&self, sample: &[f32], weight: &[f32]) -> (Vec<f32>, Vec<f32>) {
-        let channels = weight.len();
+        self.rows(self.group_moments(sample, weight.len()).into_iter(), weight)
+    }
+
+    /// The moments of every group of one sample `[H * W, C]`.
+    fn group_moments(&self, sample: &[f32], channels: usize) -> Vec<Moments> {
         let blocks: Vec<Vec<Moments>> = tasks(sample.len() / channels, channels)
             .into_par_iter()
             .map(|rows| {
@@ -143,9 +202,14 @@ impl GroupNorm {
                 )
             })
             .collect();
-        let groups = (0..self.groups)
-            .map(|group| blocks.iter().fold(Moments::NONE, |all, block| all.join(&block[group])));
-        let size = channels / self.groups;
+        (0..self.groups)
+            .map(|group| blocks.iter().fold(Moments::NONE, |all, block| all.join(&block[group])))
+            .collect()
+    }
+
+    /// For every channel: the mean of its group, and its weight over the deviation of its group.
+    fn rows(&self, groups: impl Iterator<Item = Moments>, weight: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        let (channels, size) = (weight.len(), weight.len() / self.groups);
         let mut means = Vec::with_capacity(channels);
         let mut factors = Vec::with_capacity(channels);
         for (moments, weight) in groups.zip(weight.chunks(size)) {

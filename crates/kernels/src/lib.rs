@@ -55,7 +55,7 @@ pub use attention::{
     attention_forward,
 };
 pub use convolution::{CausalFrames, Convolution, causal_conv3d, conv2d, frames_conv2d};
-pub use group_norm::group_norm;
+pub use group_norm::{group_moments, group_norm, group_norm_by};
 pub use inplace::{AdamStep, Moments, adamw, blend};
 pub use linear::linear;
 pub use linear_map::linear_map;

@@ -47,6 +47,9 @@ pub(crate) struct LayoutArguments {
     /// Blocks of each stage of --pipefusion, like 10,9,9 [default: as even as can be]
     #[arg(long, help_heading = RANKS, value_name = "N,..", value_delimiter = ',')]
     stages: Option<Vec<usize>>,
+    /// Ranks of a replica that decode strips of its frames [default: 1]
+    #[arg(long, help_heading = RANKS, value_name = "V")]
+    vae_ranks: Option<usize>,
     /// How many seconds a rank waits for another
     #[arg(long, help_heading = RANKS, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
@@ -59,6 +62,7 @@ impl LayoutArguments {
             || self.patches.is_some()
             || self.warmup.is_some()
             || self.stages.is_some()
+            || self.vae_ranks.is_some()
             || self.degrees().iter().any(|(_, degree)| degree.is_some())
     }
 
@@ -93,9 +97,13 @@ impl LayoutArguments {
             let reason = "--patches, --warmup and --stages are for --pipefusion; add it";
             return Err(Failure::refused(reason));
         }
+        let vae_ranks = self.vae_ranks.unwrap_or(1);
         let plan = match given {
-            true => Plan::new(&Layout { ranks, mesh, pipeline }, workload),
-            false => Plan::auto(ranks, workload),
+            true => Plan::new(&Layout { ranks, mesh, pipeline, vae_ranks }, workload),
+            // The layout is chosen; who decodes is not.
+            false => Plan::auto(ranks, workload).and_then(|plan| {
+                Plan::new(&Layout { vae_ranks, ..plan.layout().clone() }, workload)
+            }),
         };
         plan.map_err(|Refusal { axis, reason }| {
             let flag = if axis == "pipeline" { "pipefusion" } else { &axis };

@@ -8,7 +8,8 @@ use burn::tensor::Tensor;
 use kernels::Activation;
 
 use crate::error::Result;
-use crate::layers::{Convolution2d, Convolution3d, Embedding, Linear, Project};
+use crate::image::{Convolution2d, Convolution3d};
+use crate::layers::{Embedding, Linear, Project};
 use crate::lora::{Change, LowRank, changed};
 use crate::part::Part;
 use crate::provider::{Bias, Provider};
@@ -189,8 +190,8 @@ impl Provider for Adapted<'_> {
         name: &str,
         shape: [usize; 4],
     ) -> Result<Convolution2d> {
-        let Convolution2d { weight, bias } = self.base.convolution(leaves, name, shape)?;
-        Ok(Convolution2d { weight: self.weight(leaves, name, weight)?, bias })
+        let Convolution2d { weight, bias, strip } = self.base.convolution(leaves, name, shape)?;
+        Ok(Convolution2d { weight: self.weight(leaves, name, weight)?, bias, strip })
     }
 
     fn convolution3d(
@@ -199,8 +200,8 @@ impl Provider for Adapted<'_> {
         name: &str,
         shape: [usize; 5],
     ) -> Result<Convolution3d> {
-        let Convolution3d { weight, bias } = self.base.convolution3d(leaves, name, shape)?;
-        Ok(Convolution3d { weight: self.weight(leaves, name, weight)?, bias })
+        let Convolution3d { weight, bias, strip } = self.base.convolution3d(leaves, name, shape)?;
+        Ok(Convolution3d { weight: self.weight(leaves, name, weight)?, bias, strip })
     }
 
     fn embedding(&self, leaves: &dyn Provider, name: &str, sizes: [usize; 2]) -> Result<Embedding> {

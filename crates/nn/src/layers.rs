@@ -1,7 +1,7 @@
 //! Parametrised layers, as handles on their tensors.
 
 use burn::tensor::{DType, Int, Tensor};
-use kernels::{Activation, CausalFrames, Convolution, Modulation};
+use kernels::{Activation, Modulation};
 
 use crate::error::Result;
 
@@ -62,50 +62,6 @@ struct Dense {
 impl Project for Dense {
     fn project(&self, x: Tensor<2>, activation: Activation) -> Result<Tensor<2>> {
         Ok(kernels::linear(x, self.weight.clone(), self.bias.clone(), activation))
-    }
-}
-
-/// A 2-D convolution over channels-last images.
-pub struct Convolution2d {
-    /// `[outputs, inputs, kernel, kernel]`.
-    pub weight: Tensor<4>,
-    /// `[outputs]`.
-    pub bias: Tensor<1>,
-}
-
-impl Convolution2d {
-    /// `[B, H, W, inputs]` to `[B, H', W', outputs]`.
-    pub fn apply(&self, x: Tensor<4>, convolution: &Convolution) -> Tensor<4> {
-        let bias = Some(self.bias.clone());
-        kernels::conv2d(x, self.weight.clone(), bias, convolution, Activation::Identity)
-    }
-
-    /// The same for frames `[H, W, inputs]`, each a tensor of its own.
-    pub fn apply_frames(&self, frames: &[Tensor<3>], convolution: &Convolution) -> Vec<Tensor<3>> {
-        let bias = Some(self.bias.clone());
-        kernels::frames_conv2d(frames, self.weight.clone(), bias, convolution)
-    }
-}
-
-/// A causal convolution over channels-last frames.
-pub struct Convolution3d {
-    /// `[outputs, inputs, kt, kh, kw]`.
-    pub weight: Tensor<5>,
-    /// `[outputs]`.
-    pub bias: Tensor<1>,
-}
-
-impl Convolution3d {
-    /// Frames `[H, W, inputs]` to frames `[H, W, outputs]`, one for each whole `time_stride`, with
-    /// the frame of `residual` in its place added if there are any.
-    pub fn apply(
-        &self,
-        frames: CausalFrames<'_>,
-        time_stride: usize,
-        residual: Option<&[Tensor<3>]>,
-    ) -> Vec<Tensor<3>> {
-        let bias = Some(self.bias.clone());
-        kernels::causal_conv3d(frames, self.weight.clone(), bias, time_stride, residual)
     }
 }
 

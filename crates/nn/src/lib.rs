@@ -12,6 +12,7 @@ mod config;
 mod embedding;
 mod error;
 mod fold;
+mod image;
 mod inputs;
 mod layers;
 mod lora;
@@ -35,10 +36,9 @@ pub use config::ConfigReader;
 pub use embedding::timestep_embedding;
 pub use error::{Error, Result, most_similar};
 pub use fold::{Dit, Forward};
+pub use image::{Convolution2d, Convolution3d, GroupNorm, Halo, ImageStrip, PixelAttention, Strip};
 pub use inputs::{Context, Inputs, Levels, Modality, Prediction, SizeCondition};
-pub use layers::{
-    Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, Normalize, Project, RmsNorm,
-};
+pub use layers::{Embedding, LayerNorm, Linear, Normalize, Project, RmsNorm};
 pub use lora::{Change, LowRank, Merge, Patch};
 pub use mask::Mask;
 pub use modulation::{AdaLn, table_rows};

@@ -3,7 +3,8 @@
 use burn::tensor::{DType, Tensor};
 
 use crate::error::Result;
-use crate::layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, RmsNorm};
+use crate::image::{Convolution2d, Convolution3d, GroupNorm, Strip};
+use crate::layers::{Embedding, LayerNorm, Linear, RmsNorm};
 use crate::part::Part;
 
 /// Whether a layer adds a bias.
@@ -35,6 +36,11 @@ pub trait Provider {
     /// The provider that makes the kinds of layers this one does not.
     fn inner(&self) -> Option<&dyn Provider> {
         None
+    }
+
+    /// What layers that look at neighbouring pixels see of an image, where ranks share images.
+    fn strip(&self) -> Strip {
+        self.inner().and_then(Provider::strip)
     }
 
     /// `x W^T + b`, `W` being `part` of `[outputs, inputs]`, and `b` the same of `[outputs]`.
@@ -88,6 +94,7 @@ pub trait Provider {
             None => Ok(Convolution2d {
                 weight: stored(leaves, name, "weight", shape)?,
                 bias: table(leaves, name, "bias", [shape[0]])?,
+                strip: leaves.strip(),
             }),
         }
     }
@@ -107,6 +114,7 @@ pub trait Provider {
             None => Ok(Convolution3d {
                 weight: stored(leaves, name, "weight", shape)?,
                 bias: table(leaves, name, "bias", [shape[0]])?,
+                strip: leaves.strip(),
             }),
         }
     }
@@ -128,6 +136,27 @@ pub trait Provider {
                 let weight = table(leaves, name, "weight", [width])?;
                 let affine = Some((weight, table(leaves, name, "bias", [width])?));
                 Ok(LayerNorm { affine, epsilon })
+            }
+        }
+    }
+
+    /// Group norm with weight and bias `[width]`.
+    ///
+    /// # Errors
+    /// As [`Provider::values`].
+    fn group_norm(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        [width, groups]: [usize; 2],
+        epsilon: f32,
+    ) -> Result<GroupNorm> {
+        match self.inner() {
+            Some(inner) => inner.group_norm(leaves, name, [width, groups], epsilon),
+            None => {
+                let weight = table(leaves, name, "weight", [width])?;
+                let affine = (weight, table(leaves, name, "bias", [width])?);
+                Ok(GroupNorm { groups, affine, epsilon, strip: leaves.strip() })
             }
         }
     }

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use burn::tensor::{DType, Tensor};
 
 use crate::error::{Error, Result, most_similar};
-use crate::layers::{Convolution2d, Convolution3d, Embedding, LayerNorm, Linear, RmsNorm};
+use crate::image::{Convolution2d, Convolution3d, GroupNorm, PixelAttention};
+use crate::layers::{Embedding, LayerNorm, Linear, RmsNorm};
 use crate::part::Part;
 use crate::provider::{Bias, Provider};
 use crate::store::{Parameter, Store};
@@ -119,6 +120,24 @@ impl<'a> Weights<'a> {
     ) -> Result<Convolution3d> {
         let shape = [outputs, inputs, time, tall, wide];
         self.provider.convolution3d(self.provider, &self.name(name), shape)
+    }
+
+    /// Group norm over images, with weight and bias.
+    ///
+    /// # Errors
+    /// A parameter is missing or misshapen.
+    pub fn group_norm(
+        &self,
+        name: &str,
+        [width, groups]: [usize; 2],
+        epsilon: f32,
+    ) -> Result<GroupNorm> {
+        self.provider.group_norm(self.provider, &self.name(name), [width, groups], epsilon)
+    }
+
+    /// Self-attention over the pixels of an image.
+    pub fn pixel_attention(&self) -> PixelAttention {
+        PixelAttention { strip: self.provider.strip() }
     }
 
     /// Layer norm with weight and bias.

@@ -14,6 +14,7 @@ mod shard;
 mod sharded;
 mod spread;
 mod stale;
+mod strips;
 mod tensor;
 
 pub use branches::Branches;
@@ -23,4 +24,5 @@ pub use plan::{Layout, Pipeline, Plan, Refusal, Workload};
 pub use shard::shard;
 pub use sharded::Sharded;
 pub use spread::Spread;
+pub use strips::{StripProvider, Strips};
 pub use tensor::{Splits, TensorSplit};

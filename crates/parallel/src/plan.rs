@@ -9,6 +9,7 @@ use nn::{OneDevice, Schedule, Tracks};
 use crate::branches::Branches;
 use crate::pipefusion::{PipeFusion, stages};
 use crate::sharded::Sharded;
+use crate::strips::Strips;
 use crate::tensor::Splits;
 
 /// How many ranks there are, and how many of them do what together.
@@ -20,6 +21,8 @@ pub struct Layout {
     pub mesh: MeshShape,
     /// How the pipeline axis works, if it is to.
     pub pipeline: Pipeline,
+    /// Ranks of a replica that decode strips of its frames.
+    pub vae_ranks: usize,
 }
 
 /// How PipeFusion is to work.
@@ -36,7 +39,7 @@ pub struct Pipeline {
 impl Layout {
     /// So many ranks on a mesh.
     pub fn new(ranks: usize, mesh: MeshShape) -> Layout {
-        Layout { ranks, mesh, pipeline: Pipeline::default() }
+        Layout { ranks, mesh, pipeline: Pipeline::default(), vae_ranks: 1 }
     }
 
     /// Patches of a sequence; one where there is no pipeline.
@@ -56,6 +59,10 @@ pub struct Workload {
     pub tokens: Tracks<usize>,
     /// Tokens that are made, references left out.
     pub own_tokens: Tracks<usize>,
+    /// Rows of the video's latents, if there is a video to decode.
+    pub latent_rows: Option<usize>,
+    /// Whether frames are decoded in overlapping tiles.
+    pub tiled: bool,
     /// Predictions of a step: two where it is guided.
     pub branches: usize,
     /// Samples to make.
@@ -131,6 +138,7 @@ impl Plan {
             return refuse(axis, reason);
         }
         check_pipeline(layout, workload, sequence)?;
+        check_vae(layout, workload)?;
         Ok(Plan { layout: layout.clone(), workload: workload.clone() })
     }
 
@@ -209,6 +217,14 @@ impl Plan {
         })
     }
 
+    /// The ranks of a replica that decode together, where this is one of several.
+    pub fn strips(&self, mesh: &Mesh) -> Option<Strips> {
+        let (count, replica) = (self.layout.vae_ranks, mesh.replica());
+        let members: Vec<usize> = (0..count).collect();
+        let takes_part = count > 1 && replica.rank() < count;
+        takes_part.then(|| Strips { group: replica.split("vae", &members) })
+    }
+
     /// The samples of each replica.
     pub fn samples(&self) -> Vec<Range<usize>> {
         self.shares(Axis::Data, self.workload.samples)
@@ -264,6 +280,32 @@ fn check_pipeline(layout: &Layout, workload: &Workload, sequence: usize) -> Resu
     Ok(())
 }
 
+/// Checks that every rank that decodes has rows.
+fn check_vae(layout: &Layout, workload: &Workload) -> Result<(), Refusal> {
+    let (count, replica) = (layout.vae_ranks, layout.ranks / layout.mesh.degree(Axis::Data));
+    if count == 0 || count > replica {
+        let reason =
+            format!("it is {count}; a replica has {replica} ranks, so choose 1 to {replica}");
+        return refuse("vae-ranks", reason);
+    }
+    if count > 1 && workload.tiled {
+        let reason =
+            "frames are to be decoded in overlapping tiles, which strips would cut; choose one";
+        return refuse("vae-ranks", reason.to_owned());
+    }
+    match workload.latent_rows {
+        None if count > 1 => {
+            refuse("vae-ranks", "there is no video to decode; leave it out".to_owned())
+        }
+        Some(rows) if count > rows => {
+            let reason =
+                format!("{count} ranks share {rows} rows of latents; the nearest is {rows}");
+            refuse("vae-ranks", reason)
+        }
+        _ => Ok(()),
+    }
+}
+
 fn divisors(number: usize) -> impl Iterator<Item = usize> {
     (1..=number).filter(move |other| number.is_multiple_of(*other))
 }
@@ -283,7 +325,16 @@ mod tests {
 
     fn workload() -> Workload {
         let tokens = Tracks { video: Some(30), audio: Some(7) };
-        Workload { depth: 4, heads: 6, tokens, own_tokens: tokens, branches: 2, samples: 3 }
+        Workload {
+            depth: 4,
+            heads: 6,
+            tokens,
+            own_tokens: tokens,
+            latent_rows: Some(5),
+            tiled: false,
+            branches: 2,
+            samples: 3,
+        }
     }
 
     fn layout(degrees: &[(Axis, usize)]) -> Layout {
@@ -331,6 +382,17 @@ mod tests {
             found.contains("4 patches of 7 tokens") && found.contains("choose 1 to 3"),
             "{found}"
         );
+        let vae = |vae_ranks: usize, workload: &Workload| {
+            let layout = Layout { vae_ranks, ..layout(&[(Axis::Ulysses, 6)]) };
+            Plan::new(&layout, workload).unwrap_err().to_string()
+        };
+        let found = vae(6, &workload());
+        assert!(found.contains("6 ranks share 5 rows of latents; the nearest is 5"), "{found}");
+        assert!(vae(7, &workload()).contains("choose 1 to 6"));
+        let tiled = Workload { tiled: true, ..workload() };
+        assert!(vae(2, &tiled).contains("overlapping tiles"));
+        let sound = Workload { latent_rows: None, ..workload() };
+        assert!(vae(2, &sound).contains("no video to decode"));
         let wrong = Layout { ranks: 5, ..layout(&[(Axis::Ring, 4)]) };
         let found = Plan::new(&wrong, &workload()).unwrap_err().to_string();
         assert!(found.contains("there are 5 ranks") && found.contains("take 4"), "{found}");

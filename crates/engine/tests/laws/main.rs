@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod asked;
+mod decoding;
 mod fold;
 mod layouts;
 mod loading;

@@ -4,8 +4,8 @@
 //! before it runs and dropped after.
 
 use burn::tensor::Tensor;
-use kernels::{Activation, AttentionInputs, Convolution};
-use nn::{Convolution2d, Error, Linear, Result, Weights};
+use kernels::{Activation, Convolution};
+use nn::{Convolution2d, Error, GroupNorm, Linear, PixelAttention, Result, Weights};
 
 /// All norms of the family add this to the variance.
 const EPSILON: f32 = 1e-6;
@@ -134,29 +134,22 @@ struct Convolve {
 
 impl Layer for Convolve {
     fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>> {
-        Ok(self.parameters.apply(x, &self.convolution))
+        self.parameters.apply(x, &self.convolution)
     }
 }
 
-struct Norm {
-    groups: usize,
-    affine: (Tensor<1>, Tensor<1>),
-}
+/// A norm with its activation.
+struct Norm(GroupNorm);
 
 impl Norm {
     fn new(weights: &Weights<'_>, name: &str, width: usize, groups: usize) -> Result<Norm> {
-        let at = weights.at(name);
-        Ok(Norm { groups, affine: (at.table("weight", [width])?, at.table("bias", [width])?) })
-    }
-
-    fn apply_with(&self, x: Tensor<4>, activation: Activation) -> Tensor<4> {
-        kernels::group_norm(x, self.groups, self.affine.clone(), EPSILON, activation)
+        weights.group_norm(name, [width, groups], EPSILON).map(Norm)
     }
 }
 
 impl Layer for Norm {
     fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>> {
-        Ok(self.apply_with(x, Activation::Silu))
+        self.0.apply(x, Activation::Silu)
     }
 }
 
@@ -193,10 +186,10 @@ impl Layer for Residual {
     fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>> {
         let mut branch = x.clone();
         for (norm, convolution) in self.norms.iter().zip(&self.convolutions) {
-            branch = convolution.apply(norm.apply(branch)?, &Convolution::padded(1));
+            branch = convolution.apply(norm.apply(branch)?, &Convolution::padded(1))?;
         }
         Ok(match &self.shortcut {
-            Some(shortcut) => shortcut.apply(x, &Convolution::padded(0)) + branch,
+            Some(shortcut) => shortcut.apply(x, &Convolution::padded(0))? + branch,
             None => x + branch,
         })
     }
@@ -204,7 +197,8 @@ impl Layer for Residual {
 
 /// One head as wide as the image has channels, over all pixels.
 struct Attention {
-    norm: Norm,
+    norm: GroupNorm,
+    pixels: PixelAttention,
     q: Linear,
     k: Linear,
     v: Linear,
@@ -219,7 +213,8 @@ impl Attention {
             false => ["to_q", "to_k", "to_v", "to_out.0"],
         };
         Ok(Attention {
-            norm: Norm::new(weights, "group_norm", width, groups)?,
+            norm: weights.group_norm("group_norm", [width, groups], EPSILON)?,
+            pixels: weights.pixel_attention(),
             q: projection(weights, q, width)?,
             k: projection(weights, k, width)?,
             v: projection(weights, v, width)?,
@@ -240,16 +235,11 @@ fn projection(weights: &Weights<'_>, name: &str, width: usize) -> Result<Linear>
 impl Layer for Attention {
     fn apply(&self, x: Tensor<4>) -> Result<Tensor<4>> {
         let [batch, height, width, channels] = x.dims();
-        let pixels = self.norm.apply_with(x.clone(), Activation::Identity);
-        let pixels = pixels.reshape([batch, height * width, 1, channels]);
-        let inputs = AttentionInputs {
-            q: self.q.apply(pixels.clone())?,
-            k: self.k.apply(pixels.clone())?,
-            v: self.v.apply(pixels)?,
-            mask: None,
-            scale: 1.0 / (channels as f32).sqrt(),
-        };
-        let mixed = self.out.apply(kernels::attention(inputs))?;
+        let pixels = self.norm.apply(x.clone(), Activation::Identity)?;
+        let pixels = pixels.reshape([batch, height * width, channels]);
+        let q = self.q.apply(pixels.clone())?;
+        let (k, v) = (self.k.apply(pixels.clone())?, self.v.apply(pixels)?);
+        let mixed = self.out.apply(self.pixels.apply([q, k, v])?)?;
         Ok(x + mixed.reshape([batch, height, width, channels]))
     }
 }

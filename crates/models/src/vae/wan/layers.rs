@@ -4,8 +4,8 @@
 //! that its convolutions saw. How the clip is cut does not change a bit of the result.
 
 use burn::tensor::Tensor;
-use kernels::{Activation, AttentionInputs, CausalFrames};
-use nn::{Convolution3d, Linear, Result, Weights};
+use kernels::{Activation, CausalFrames};
+use nn::{Convolution3d, Linear, PixelAttention, Result, Weights};
 
 /// One frame, `[H, W, C]`.
 pub(super) type FrameTensor = Tensor<3>;
@@ -51,17 +51,17 @@ impl Causal {
         &mut self,
         frames: Vec<FrameTensor>,
         residual: Option<&[FrameTensor]>,
-    ) -> Vec<FrameTensor> {
+    ) -> Result<Vec<FrameTensor>> {
         let clip = CausalFrames { earlier: self.memory.frames(), now: &frames };
-        let out = self.parameters.apply(clip, 1, residual);
+        let out = self.parameters.apply(clip, 1, residual)?;
         self.memory.keep(frames, 2);
-        out
+        Ok(out)
     }
 }
 
 impl Layer for Causal {
     fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
-        Ok(self.apply_beside(frames, None))
+        self.apply_beside(frames, None)
     }
 }
 
@@ -142,13 +142,14 @@ impl Layer for Residual {
             Some(shortcut) => shortcut.apply(frames)?,
             None => frames,
         };
-        Ok(second.apply_beside(branch, Some(&frames)))
+        second.apply_beside(branch, Some(&frames))
     }
 }
 
 /// One head as wide as the frame has channels, over all pixels of a frame.
 pub(super) struct Attention {
     gain: Tensor<1>,
+    pixels: PixelAttention,
     qkv: Linear,
     out: Linear,
 }
@@ -158,6 +159,7 @@ impl Attention {
         let gain = weights.at("norm").table("gamma", [width, 1, 1])?;
         Ok(Attention {
             gain: gain.reshape([width]),
+            pixels: weights.pixel_attention(),
             qkv: weights.patch_projection("to_qkv", &[3 * width, width, 1, 1])?,
             out: weights.patch_projection("proj", &[width, width, 1, 1])?,
         })
@@ -166,16 +168,9 @@ impl Attention {
     fn frame(&self, frame: FrameTensor) -> Result<FrameTensor> {
         let [height, width, channels] = frame.dims();
         let pixels = kernels::unit_norm(frame.clone(), self.gain.clone(), Activation::Identity);
-        let qkv = self.qkv.apply(pixels.reshape([1, height * width, 1, channels]))?;
-        let part = |index: usize| qkv.clone().narrow(3, index * channels, channels);
-        let inputs = AttentionInputs {
-            q: part(0),
-            k: part(1),
-            v: part(2),
-            mask: None,
-            scale: 1.0 / (channels as f32).sqrt(),
-        };
-        let mixed = self.out.apply(kernels::attention(inputs))?;
+        let qkv = self.qkv.apply(pixels.reshape([1, height * width, channels]))?;
+        let parts = [0, 1, 2].map(|index| qkv.clone().narrow(2, index * channels, channels));
+        let mixed = self.out.apply(self.pixels.apply(parts)?)?;
         Ok(frame + mixed.reshape([height, width, channels]))
     }
 }

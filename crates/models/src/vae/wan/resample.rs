@@ -53,13 +53,15 @@ impl Upsample {
         Ok(Upsample { space, time, memory: Memory::default(), started: false })
     }
 
-    fn double(&mut self, frames: Vec<FrameTensor>) -> Vec<FrameTensor> {
-        let Some(time) = self.time.as_ref().filter(|_| self.started) else { return frames };
+    fn double(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
+        let Some(time) = self.time.as_ref().filter(|_| self.started) else {
+            return Ok(frames);
+        };
         // The first frame is not in this memory: those after it see zeros in its place.
         let clip = CausalFrames { earlier: self.memory.frames(), now: &frames };
-        let [even, odd] = time.each_ref().map(|half| half.apply(clip, 1, None));
+        let (even, odd) = (time[0].apply(clip, 1, None)?, time[1].apply(clip, 1, None)?);
         self.memory.keep(frames, 2);
-        even.into_iter().zip(odd).flat_map(|(even, odd)| [even, odd]).collect()
+        Ok(even.into_iter().zip(odd).flat_map(|(even, odd)| [even, odd]).collect())
     }
 }
 
@@ -67,14 +69,15 @@ impl Upsample {
 fn half(both: &Convolution3d, index: usize) -> Convolution3d {
     let width = both.bias.dims()[0] / 2;
     let weight: Tensor<5> = both.weight.clone().narrow(0, index * width, width);
-    Convolution3d { weight, bias: both.bias.clone().narrow(0, index * width, width) }
+    let bias = both.bias.clone().narrow(0, index * width, width);
+    Convolution3d { weight, bias, strip: both.strip.clone() }
 }
 
 impl Layer for Upsample {
     fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
-        let frames = self.double(frames);
+        let frames = self.double(frames)?;
         self.started = true;
-        Ok(self.space.apply_frames(&frames, &ENLARGING))
+        self.space.apply_frames(&frames, &ENLARGING)
     }
 }
 
@@ -99,12 +102,12 @@ impl Downsample {
 
 impl Layer for Downsample {
     fn apply(&mut self, frames: Vec<FrameTensor>) -> Result<Vec<FrameTensor>> {
-        let frames = self.space.apply_frames(&frames, &HALVING);
+        let frames = self.space.apply_frames(&frames, &HALVING)?;
         let Some(time) = &self.time else { return Ok(frames) };
         let out = match self.started {
             true => {
                 let clip = CausalFrames { earlier: self.memory.frames(), now: &frames };
-                time.apply(clip, 2, None)
+                time.apply(clip, 2, None)?
             }
             false => frames.clone(),
         };
