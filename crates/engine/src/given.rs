@@ -47,6 +47,10 @@ impl GivenMedia {
     ) -> Result<GivenMedia> {
         takes(given, model)?;
         together(given, model, sound.is_some())?;
+        if given.image.is_some() && given.last_image.is_some() && size[0] == 1 {
+            let reason = "the clip has one frame, which is given already; leave it out";
+            return Err(Error::request(Field::LastImage, reason));
+        }
         if only_audio {
             sound_alone(given)?;
         }
@@ -98,13 +102,18 @@ impl GivenMedia {
             },
         };
         read.image_tokens(model)?;
-        read.apart(model, frames)?;
+        read.apart(model, frames, sound.is_some() && given.audio.is_none())?;
         Ok(read)
     }
 
+    /// Whether no part of the clip is made.
+    pub(crate) fn is_whole_clip(&self) -> bool {
+        self.video.is_some() && self.mask.is_none()
+    }
+
     /// Refuses pictures that would stand for the same latent frame, and a clip that is given whole by
-    /// its pictures.
-    fn apart(&self, model: &Description, frames: usize) -> Result<()> {
+    /// its pictures, unless its sound is made.
+    fn apart(&self, model: &Description, frames: usize, sounds: bool) -> Result<()> {
         if model.conditions.enters(Condition::Image) == Some(EntersAs::Channels) {
             return Ok(());
         }
@@ -128,7 +137,7 @@ impl GivenMedia {
             }
             taken.push(at);
         }
-        match taken.len() == all && self.mask.is_none() && model.sound.is_none() {
+        match taken.len() == all && self.mask.is_none() && !sounds {
             true => Err(Error::request(
                 Field::Frames,
                 "pictures are given for the whole clip, and nothing is left to make; give fewer",

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use diffusion::{Grouping, Guidance, Sampler};
-use families::{Description, Preparation, TextRules};
+use families::{Description, Preparation, Sound, TextRules};
 use nn::{Tracks, patchify};
 use parallel::Workload;
 
@@ -10,7 +10,7 @@ use crate::captions::{self, Captions};
 use crate::error::{Error, Field, Result};
 use crate::given::{GivenMedia, GivenReference};
 use crate::pipeline::Pipeline;
-use crate::request::{Decoding, Request, Sizing};
+use crate::request::{Decoding, Request, Sizing, Solving};
 use crate::{sizes, tensors};
 
 /// A request that can be run.
@@ -37,6 +37,12 @@ pub(crate) struct Job {
     pub(crate) only_audio: bool,
 }
 
+/// The latents that are made: frames, rows and columns of the video, steps of the sound.
+struct Made {
+    video: Option<[usize; 3]>,
+    audio: Option<usize>,
+}
+
 impl Pipeline {
     /// Checks a request and reads what it gives; nothing runs.
     pub(crate) fn job(&self, request: &Request) -> Result<Job> {
@@ -45,6 +51,7 @@ impl Pipeline {
         let frame_rate = frame_rate(model, request)?;
         let sampler = sampler(model, request, latents)?;
         let rules = self.rules(request)?;
+        unused(model, request)?;
         let captions = match &request.prompt_embeds {
             Some(path) => {
                 let given =
@@ -62,10 +69,15 @@ impl Pipeline {
             model.vae.check_tiling().map_err(|err| of(Field::Decoding, &err))?;
         }
         let sound = sound_steps(model, request, size[0], frame_rate)?;
-        let noise = self.given_noise(request, samples, latents, sound);
-        let noise = noise.map_err(|err| err.of_field(Field::Noise))?;
         let read = |given| GivenMedia::read(given, model, size, sound, request.only_audio);
-        let given = request.given.iter().map(read).collect::<Result<_>>()?;
+        let given = request.given.iter().map(read).collect::<Result<Vec<_>>>()?;
+        let makes = Made {
+            video: (!request.only_audio && !given.iter().all(GivenMedia::is_whole_clip))
+                .then_some(latents),
+            audio: sound.filter(|_| given.iter().any(|own| own.audio.is_none())),
+        };
+        let noise = self.given_noise(request, samples, makes);
+        let noise = noise.map_err(|err| err.of_field(Field::Noise))?;
         Ok(Job {
             size,
             delivered,
@@ -144,49 +156,65 @@ impl Pipeline {
         Ok(Some(TextRules { preparation, max_tokens, ..own }))
     }
 
-    /// Initial latents of a file as tokens, `[samples, N, C]`.
+    /// Initial latents of a file as tokens, `[samples, N, C]`, of every track that `makes` counts the
+    /// latents of.
     fn given_noise(
         &self,
         request: &Request,
         samples: usize,
-        latents: [usize; 3],
-        sound: Option<usize>,
+        makes: Made,
     ) -> Result<Tracks<Tensor<3>>> {
         let Some(path) = &request.noise else { return Ok(Tracks::default()) };
         let (model, device) = (self.description(), self.device());
-        let [frames, rows, columns] = latents;
         let channels = model.vae.latent_channels();
-        let video = match model.geometry.grouping {
-            _ if request.only_audio => None,
-            Grouping::Picture => {
-                let want = [samples, channels, rows, columns];
-                let meaning = "pictures, channels, height and width of the latents";
-                let noise = tensors::shaped(path, "noise", (want, meaning), device)?;
-                Some(noise.unsqueeze_dim(2))
-            }
-            Grouping::Causal | Grouping::Even => {
-                let want = [samples, channels, frames, rows, columns];
-                let meaning = "clips, channels, frames, height and width of the latents";
-                Some(tensors::shaped(path, "noise", (want, meaning), device)?)
-            }
-        };
-        let audio = match (model.sound, sound) {
-            (Some(own), Some(steps)) => {
-                let want = [samples, own.codec.block, steps, 1];
-                let meaning = "sounds, channels, time and frequency of the latents";
-                let key = "audio_noise";
-                match tensors::read::<4>(path, key, device)? {
-                    Some(_) => Some(tensors::shaped(path, key, (want, meaning), device)?),
-                    None => None,
+        let video = |[frames, rows, columns]: [usize; 3]| -> Result<Tensor<3>> {
+            let noise: Tensor<5> = match model.geometry.grouping {
+                Grouping::Picture => {
+                    let want = [samples, channels, rows, columns];
+                    let meaning = "pictures, channels, height and width of the latents";
+                    tensors::shaped::<4>(path, "noise", (want, meaning), device)?.unsqueeze_dim(2)
                 }
-            }
-            _ => None,
+                Grouping::Causal | Grouping::Even => {
+                    let want = [samples, channels, frames, rows, columns];
+                    let meaning = "clips, channels, frames, height and width of the latents";
+                    tensors::shaped(path, "noise", (want, meaning), device)?
+                }
+            };
+            Ok(patchify(noise, model.geometry.patch))
+        };
+        let audio = |(own, steps): (Sound, usize)| -> Result<Tensor<3>> {
+            let want = [samples, own.codec.block, steps, 1];
+            let meaning = "sounds, channels, time and frequency of the latents";
+            let noise = tensors::shaped(path, "audio_noise", (want, meaning), device)?;
+            Ok(model.geometry.audio(&noise).values)
         };
         Ok(Tracks {
-            video: video.map(|noise| patchify(noise, model.geometry.patch)),
-            audio: audio.map(|noise| model.geometry.audio(&noise).values),
+            video: makes.video.map(video).transpose()?,
+            audio: model.sound.zip(makes.audio).map(audio).transpose()?,
         })
     }
+}
+
+/// Refuses what would do nothing beside the rest of a request.
+fn unused(model: &Description, request: &Request) -> Result<()> {
+    let refuse = |field, reason: &str| Err(Error::request(field, reason));
+    let few = request.few_timesteps(model.timesteps.as_deref()).is_some();
+    if request.eta.is_some() && few {
+        let reason =
+            "the few steps of a distilled model put noise back by themselves; leave it out";
+        return refuse(Field::Eta, reason);
+    }
+    if request.prompt_embeds.is_some() {
+        let all = [
+            (Field::Negative, !request.negative.is_empty()),
+            (Field::MaxTokens, request.max_tokens.is_some()),
+            (Field::CleanCaption, request.clean_caption),
+        ];
+        if let Some((field, _)) = all.into_iter().find(|(_, is_there)| *is_there) {
+            return refuse(field, "the captions are given as embeddings; leave it out");
+        }
+    }
+    Ok(())
 }
 
 fn of(field: Field, err: &dyn std::fmt::Display) -> Error {
@@ -251,7 +279,12 @@ fn sampler(model: &Description, request: &Request, latents: [usize; 3]) -> Resul
     let process = model.process.clone();
     let sampler = match request.few_timesteps(recorded) {
         Some(timesteps) => {
-            Sampler::renoising(process, timesteps).map_err(|err| of(Field::Solver, &err))?
+            let sampler = Sampler::renoising(process, timesteps);
+            sampler.map_err(|err| match request.solving {
+                Solving::Renoise(_) => of(Field::Timesteps, &err),
+                _ => folder::Error::Unfit(format!("the timesteps that the model records: {err}"))
+                    .into(),
+            })?
         }
         None => {
             let patch = model.geometry.patch;

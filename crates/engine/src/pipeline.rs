@@ -186,6 +186,12 @@ impl Pipeline {
         })
     }
 
+    /// The same model, used as a record says: as it will be once it is exported.
+    #[must_use]
+    pub fn with_record(self, record: Record) -> Pipeline {
+        Pipeline { description: self.description.with_record(record), ..self }
+    }
+
     /// What the model is.
     pub fn description(&self) -> &Description {
         &self.description
@@ -197,6 +203,15 @@ impl Pipeline {
     /// It does not fit the model.
     pub fn check(&self, request: &Request) -> Result<()> {
         self.job(request).map(drop)
+    }
+
+    /// Whether anything is pushed away from a request's negative prompt; at a guidance of 1 or less
+    /// nothing is.
+    ///
+    /// # Errors
+    /// The request does not fit the model.
+    pub fn is_guided(&self, request: &Request) -> Result<bool> {
+        self.job(request).map(|job| job.sampler.is_guided())
     }
 
     /// The same model for a rank of a mesh, whose ranks run requests together as a plan says.
@@ -276,7 +291,7 @@ impl Pipeline {
             self.decode(request, &job, &sampled, progress, receiver)?;
         }
         self.release(|own| own.vae.close());
-        replica.collect(Some(sampled.output(&self.description)), frames)
+        replica.collect(Some(sampled.output(&self.description, &job)), frames)
     }
 
     /// Puts other parameters in the place of the transformer's, or of its first expert's: a model in
@@ -363,7 +378,9 @@ fn with_records(mut description: Description, setup: &Setup) -> Result<Descripti
     for (field, file) in files.chain(loras) {
         let metadata = file.and_then(|file| folder::metadata(&file));
         let metadata = metadata.map_err(|err| Error::from(err).of_field(field))?;
-        description = description.with_record(Record::of_metadata(&metadata)?);
+        let record = Record::of_metadata(&metadata);
+        let record = record.map_err(|err| Error::from(err).of_field(field))?;
+        description = description.with_record(record);
     }
     Ok(description)
 }

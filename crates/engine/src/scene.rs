@@ -116,7 +116,7 @@ impl Conditioning {
             is_here && free.as_ref().is_none_or(|free| !free[token])
         };
         self.fixed = (0..tokens(model, job)).map(fixed).collect();
-        if given.video.is_some() && given.mask.is_none() {
+        if given.is_whole_clip() {
             self.kind = TrackKind::Given;
         }
         Ok(())

@@ -67,8 +67,10 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    pub(crate) fn output(self, model: &Description) -> PipelineOutput {
-        let video = self.latents.video.map(|latents| match model.geometry.grouping {
+    pub(crate) fn output(self, model: &Description, job: &Job) -> PipelineOutput {
+        // A clip that was only looked at was not made.
+        let video = self.latents.video.filter(|_| !job.only_audio);
+        let video = video.map(|latents| match model.geometry.grouping {
             Grouping::Picture => Latents::Picture(latents.squeeze_dim(2)),
             Grouping::Causal | Grouping::Even => Latents::Clip(latents),
         });

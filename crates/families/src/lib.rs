@@ -18,6 +18,6 @@ mod wan;
 pub use conditions::{Condition, Conditions, EntersAs};
 pub use description::{Defaults, Description, Family, NewModel, Scratch, Sound, Text, Transformer};
 pub use error::{Error, Result};
-pub use record::Record;
+pub use record::{Record, SampledBy};
 pub use table::{FAMILIES, describe, family, foreign_lora, text_rules};
 pub use text::{EncoderRules, Padding, Preparation, TextRules};

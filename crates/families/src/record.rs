@@ -4,8 +4,10 @@
 //! LoRA or a single file reads it, so that what was trained can be used.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 
 use folder::{Error, ModelFolder};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -19,12 +21,58 @@ const REFERENCE_KEYS: [&str; 2] = ["reference_spatial_scale_factor", "reference_
 /// The record of a trained model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// The timesteps of a student of few steps.
-    pub timesteps: Option<Vec<f64>>,
+    /// How it is sampled, if it says so; as its folder is otherwise.
+    pub sampled: Option<SampledBy>,
     /// What it was shown beside prompts.
     pub conditions: Vec<Condition>,
     /// How many times smaller its references were, if it had any.
     pub reference_scale: Option<usize>,
+}
+
+/// How a trained model is sampled.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SampledBy {
+    /// In the steps of its folder's scheduler.
+    Scheduler,
+    /// At these timesteps, a student of few steps: clean latents are predicted and noised again.
+    Renoise(Vec<f64>),
+}
+
+impl SampledBy {
+    /// What `solver` and `timesteps` of a record say.
+    fn read(solver: Option<&str>, timesteps: Option<Vec<f64>>) -> Result<Option<SampledBy>> {
+        let wrong = |reason: String| Err(Error::Unfit(reason).into());
+        match (solver, timesteps) {
+            (None, None) => Ok(None),
+            (Some("scheduler"), None) => Ok(Some(SampledBy::Scheduler)),
+            (None | Some("renoise"), Some(timesteps)) => Ok(Some(SampledBy::Renoise(timesteps))),
+            (Some("renoise"), None) => {
+                wrong("`solver` is renoise, but there are no `timesteps`; record them".to_owned())
+            }
+            (Some("scheduler"), Some(_)) => wrong(
+                "`solver` is scheduler, which has timesteps of its own; remove `timesteps`"
+                    .to_owned(),
+            ),
+            (Some(other), _) => {
+                wrong(format!("`solver` is {other}; supported: renoise, scheduler"))
+            }
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            SampledBy::Scheduler => "scheduler",
+            SampledBy::Renoise(_) => "renoise",
+        }
+    }
+
+    /// The timesteps of a student of few steps.
+    fn timesteps(&self) -> Option<&[f64]> {
+        match self {
+            SampledBy::Scheduler => None,
+            SampledBy::Renoise(timesteps) => Some(timesteps),
+        }
+    }
 }
 
 impl Record {
@@ -34,25 +82,28 @@ impl Record {
     /// What the index of a folder says.
     ///
     /// # Errors
-    /// A key has another type.
+    /// A key has another type, or contradicts another.
     pub fn of_folder(folder: &ModelFolder) -> Result<Record> {
+        let solver: Option<String> = folder.option("solver")?;
         Ok(Record {
-            timesteps: folder.option("timesteps")?,
-            conditions: folder.option("conditions")?.unwrap_or_default(),
-            reference_scale: folder.option("reference_scale")?,
+            sampled: SampledBy::read(solver.as_deref(), folder.option("timesteps")?)?,
+            conditions: folder.option::<IndexConditions>("conditions")?.unwrap_or_default().0,
+            reference_scale: folder.option::<NonZero<usize>>("reference_scale")?.map(NonZero::get),
         })
     }
 
     /// What the metadata of a safetensors file say.
     ///
     /// # Errors
-    /// A key has another type.
+    /// A key has another type, or contradicts another.
     pub fn of_metadata(metadata: &BTreeMap<String, String>) -> Result<Record> {
-        let reference = REFERENCE_KEYS.iter().find_map(|key| metadata.get(*key));
+        let solver = metadata.get("solver").map(String::as_str);
+        let mut scales = REFERENCE_KEYS.iter().map(|key| parsed::<NonZero<usize>>(metadata, key));
+        let scale = scales.find(|scale| !matches!(scale, Ok(None))).transpose()?.flatten();
         Ok(Record {
-            timesteps: parsed(metadata, "timesteps")?,
+            sampled: SampledBy::read(solver, parsed(metadata, "timesteps")?)?,
             conditions: parsed(metadata, "conditions")?.unwrap_or_default(),
-            reference_scale: reference.and_then(|scale| scale.parse().ok()),
+            reference_scale: scale.map(NonZero::get),
         })
     }
 
@@ -63,12 +114,14 @@ impl Record {
                 index.remove(key);
             }
         }
-        if let Some(timesteps) = &self.timesteps {
+        // A folder that says nothing is sampled by its scheduler.
+        if let Some(SampledBy::Renoise(timesteps)) = &self.sampled {
             index["solver"] = json!("renoise");
             index["timesteps"] = json!(timesteps);
         }
         if !self.conditions.is_empty() {
-            index["conditions"] = json!(self.conditions);
+            let words: Vec<String> = self.conditions.iter().map(Condition::to_string).collect();
+            index["conditions"] = json!(words.join(", "));
         }
         if let Some(scale) = self.reference_scale {
             index["reference_scale"] = json!(scale);
@@ -78,9 +131,10 @@ impl Record {
     /// Itself as the metadata of a file.
     pub fn metadata(&self) -> BTreeMap<String, String> {
         let mut metadata = BTreeMap::new();
-        if let Some(timesteps) = &self.timesteps {
-            metadata.insert("solver".to_owned(), "renoise".to_owned());
-            metadata.insert("timesteps".to_owned(), json!(timesteps).to_string());
+        if let Some(sampled) = &self.sampled {
+            metadata.insert("solver".to_owned(), sampled.name().to_owned());
+            let timesteps = sampled.timesteps().map(|timesteps| json!(timesteps).to_string());
+            metadata.extend(timesteps.map(|timesteps| ("timesteps".to_owned(), timesteps)));
         }
         if !self.conditions.is_empty() {
             metadata.insert("conditions".to_owned(), json!(self.conditions).to_string());
@@ -92,9 +146,7 @@ impl Record {
         }
         metadata
     }
-}
 
-impl Record {
     /// The record of a model that was trained on from one with this record: what it was shown before it
     /// may still be shown, but it is sampled as it was trained last.
     pub fn trained_on(self, later: Record) -> Record {
@@ -102,7 +154,7 @@ impl Record {
         conditions.sort();
         conditions.dedup();
         let reference_scale = later.reference_scale.or(self.reference_scale);
-        Record { timesteps: later.timesteps, conditions, reference_scale }
+        Record { sampled: later.sampled, conditions, reference_scale }
     }
 }
 
@@ -115,9 +167,30 @@ impl Description {
             self.conditions = self.conditions.taking(&record.conditions, EntersAs::CleanTokens);
         }
         if let Some(scale) = record.reference_scale {
-            self.conditions.reference_scale = scale.max(1);
+            self.conditions.reference_scale = scale;
         }
-        Description { timesteps: record.timesteps.or(self.timesteps), ..self }
+        if let Some(sampled) = record.sampled {
+            self.timesteps = sampled.timesteps().map(<[f64]>::to_vec);
+        }
+        self
+    }
+}
+
+/// The conditions of an index: one text, for a list of two texts is a component there, to us as to
+/// diffusers. Indices that were written before hold lists.
+#[derive(Default, Deserialize)]
+#[serde(try_from = "Value")]
+struct IndexConditions(Vec<Condition>);
+
+impl TryFrom<Value> for IndexConditions {
+    type Error = serde_json::Error;
+
+    fn try_from(value: Value) -> std::result::Result<IndexConditions, serde_json::Error> {
+        let words = match &value {
+            Value::String(words) => json!(words.split(", ").collect::<Vec<_>>()),
+            _ => value,
+        };
+        serde_json::from_value(words).map(IndexConditions)
     }
 }
 
@@ -133,21 +206,28 @@ fn parsed<T: DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
-    use super::Record;
+    use super::{Record, SampledBy};
     use crate::conditions::Condition;
 
     /// A distilled model that is finetuned is no longer one of few steps, and forgets no condition.
     #[test]
     fn what_is_trained_on_is_recorded_anew() {
         let base = Record {
-            timesteps: Some(vec![1000.0]),
+            sampled: Some(SampledBy::Renoise(vec![1000.0])),
             conditions: vec![Condition::Image],
+            reference_scale: Some(4),
+        };
+        let later = Record {
+            sampled: Some(SampledBy::Scheduler),
+            conditions: vec![Condition::Mask],
             reference_scale: None,
         };
-        let later = Record { conditions: vec![Condition::Mask], ..Record::default() };
         let both = base.clone().trained_on(later);
         assert_eq!(both.conditions, [Condition::Image, Condition::Mask]);
-        assert_eq!(both.timesteps, None);
+        assert_eq!(both.sampled, Some(SampledBy::Scheduler));
+        assert_eq!(both.reference_scale, Some(4));
+        let again = Record { reference_scale: Some(2), ..Record::default() };
+        assert_eq!(base.clone().trained_on(again).reference_scale, Some(2));
         let mut index = serde_json::json!({ "_class_name": "X" });
         base.write_index(&mut index);
         both.write_index(&mut index);
@@ -157,13 +237,47 @@ mod tests {
     #[test]
     fn a_record_comes_back_from_metadata() {
         let record = Record {
-            timesteps: Some(vec![1000.0, 600.5]),
+            sampled: Some(SampledBy::Renoise(vec![1000.0, 600.5])),
             conditions: vec![Condition::Image, Condition::Reference],
             reference_scale: Some(2),
         };
-        assert_eq!(Record::of_metadata(&record.metadata()).unwrap(), record);
-        assert_eq!(Record::of_metadata(&Record::default().metadata()).unwrap(), Record::default());
-        let broken = [("timesteps".to_owned(), "often".to_owned())].into();
-        assert!(Record::of_metadata(&broken).unwrap_err().to_string().contains("timesteps"));
+        let scheduled = Record { sampled: Some(SampledBy::Scheduler), ..Record::default() };
+        for record in [record, scheduled, Record::default()] {
+            assert_eq!(Record::of_metadata(&record.metadata()).unwrap(), record);
+        }
+    }
+
+    /// However many conditions there are: two of them are no component.
+    #[test]
+    fn a_record_comes_back_from_an_index() {
+        let folder = tempfile::tempdir().unwrap();
+        for count in 0..=Condition::ALL.len() {
+            let record =
+                Record { conditions: Condition::ALL[..count].to_vec(), ..Record::default() };
+            let mut index = serde_json::json!({ "_class_name": "X" });
+            record.write_index(&mut index);
+            std::fs::write(folder.path().join("model_index.json"), index.to_string()).unwrap();
+            let opened = folder::ModelFolder::open(folder.path()).unwrap();
+            assert_eq!(Record::of_folder(&opened).unwrap(), record);
+            assert_eq!(opened.components().count(), 0, "{index}");
+        }
+    }
+
+    #[test]
+    fn what_a_record_cannot_mean_is_refused_by_name() {
+        let cases: [(&[(&str, &str)], &str); 6] = [
+            (&[("timesteps", "often")], "`timesteps`"),
+            (&[("solver", "renoise")], "there are no `timesteps`"),
+            (&[("solver", "scheduler"), ("timesteps", "[1000]")], "remove `timesteps`"),
+            (&[("solver", "euler")], "`solver` is euler"),
+            (&[("reference_downscale_factor", "half")], "`reference_downscale_factor`"),
+            (&[("reference_spatial_scale_factor", "0")], "`reference_spatial_scale_factor`"),
+        ];
+        for (entries, words) in cases {
+            let metadata =
+                entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let refused = Record::of_metadata(&metadata.collect()).unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+        }
     }
 }

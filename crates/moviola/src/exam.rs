@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use data::world::{MovingShape, Tone, World, WorldOptions};
+use data::world::{Colour, MovingShape, Tone, World, WorldOptions};
 use engine::{Pipeline, Progress, Request, Setup, Solving};
 use recipe::{Answer, Exam, Score, ShapesConfig, Task};
 use serde_json::json;
@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::failure::Outcome;
+use crate::inputs::InputFiles;
 use crate::{output, questions, signals, threads};
 
 /// Score a model of the shapes world: all scenes twice, from fixed seeds.
@@ -27,10 +28,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TASK", default_value = "text", value_parser = task)]
     task: Task,
     /// Answer with what is given and black for the rest, instead of asking the model
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["steps", "timesteps", "guidance"])]
     without_model: bool,
     /// Colours to ask for; repeat it for several [default: the four of training]
-    #[arg(long, value_name = "WORD")]
+    #[arg(long, value_name = "WORD", value_parser = colour)]
     colour: Vec<String>,
     #[command(flatten)]
     sampling: Sampling,
@@ -68,6 +69,15 @@ fn task(name: &str) -> Result<Task, String> {
     })
 }
 
+/// A colour that the world knows.
+fn colour(word: &str) -> Result<String, String> {
+    let known = Colour::KNOWN.map(Colour::word);
+    match known.contains(&word) {
+        true => Ok(word.to_owned()),
+        false => Err(format!("there is no such colour; there are {}", known.join(", "))),
+    }
+}
+
 /// Runs an exam and prints the marks.
 ///
 /// # Errors
@@ -78,6 +88,9 @@ pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
 
 fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
     let task = arguments.task;
+    if let Some(path) = &arguments.output {
+        InputFiles::of_model(&arguments.model).spare(path)?;
+    }
     let tone = task.sounds().then(Tone::default);
     let world = WorldOptions { tone, ..WorldOptions::default() };
     let shapes =
@@ -124,7 +137,12 @@ pub(crate) fn sit(
         ShapesConfig { withheld: Vec::new(), ..shapes.clone() }.scenes()?;
     World::new(shapes.world, shapes.seed).map_err(recipe::Error::from)?;
     let exam = Exam::new(task, shapes.rendered()?, &scenes);
-    Ok(exam.sit(model, &sampling.for_exams(), progress)?)
+    let answers = exam.sit(model, &sampling.for_exams(), progress);
+    answers.map_err(|err| match err {
+        // What is asked for comes from arguments here, not from a recipe.
+        recipe::Error::Engine(err) => err.into(),
+        err => err.into(),
+    })
 }
 
 impl Sampling {

@@ -18,6 +18,7 @@ use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::failure::{Failure, Outcome};
 use crate::given::GivenArguments;
+use crate::inputs::InputFiles;
 use crate::layout::LayoutArguments;
 use crate::output::{self, Output};
 use crate::{device, hub, signals, threads};
@@ -192,11 +193,11 @@ fn make(arguments: &Arguments, clock: &Clock) -> Outcome {
     let record = |sample, size| arguments.record(&request, sample, size, clock);
     let latents = arguments.save_latents.as_deref();
     let sounds = pipeline.description().sound.is_some() && !arguments.without_audio;
-    let inputs = arguments.inputs();
+    let inputs = InputFiles::of_model(&model).with(arguments.inputs());
     let stop = signals::watch()?;
     let first = |pipeline: &mut Pipeline| -> Outcome<PipelineOutput> {
-        let mut output =
-            Output::new(&arguments.output, rate, &record).beside(latents, sounds, &inputs);
+        let output = Output::new(&arguments.output, rate, &inputs, &record);
+        let mut output = output.beside(latents, sounds);
         let mut bars = Bars::new(clock, Arc::clone(&stop));
         let answer = pipeline.run(&request, &mut bars, &mut output)?;
         bars.finish();
@@ -253,7 +254,7 @@ impl Frames for Nobody {
 }
 
 impl Arguments {
-    /// Files that are read, which nothing may overwrite.
+    /// Files and folders that are read beside the model.
     fn inputs(&self) -> Vec<PathBuf> {
         let loras = self.lora.iter().chain(&self.second_lora).map(|lora| lora.path.clone());
         let files = [&self.prompts, &self.transformer, &self.noise, &self.prompt_embeds];

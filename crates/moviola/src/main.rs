@@ -11,6 +11,7 @@ mod failure;
 mod generate;
 mod given;
 mod hub;
+mod inputs;
 mod layout;
 mod output;
 mod preprocess;

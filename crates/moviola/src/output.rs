@@ -1,13 +1,13 @@
 //! What a run writes: clips as they are decoded, a record beside each, and latents.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use data::media::{ClipWriter, Format, Frame, FrameRate, Waveform};
 use engine::{Error, Frames, Result};
 use serde_json::Value;
+
+use crate::inputs::{InputFiles, place};
 
 /// The clips or pictures of a run. Each appears with its record when its last frame is in.
 pub(crate) struct Output<'a> {
@@ -17,7 +17,7 @@ pub(crate) struct Output<'a> {
     /// Whether a sound is written beside each clip.
     sounds: bool,
     /// What is read, which nothing may overwrite.
-    inputs: &'a [PathBuf],
+    inputs: &'a InputFiles,
     rate: FrameRate,
     /// Everything needed to make sample `index` of size `[frames, height, width]` again.
     record: &'a dyn Fn(usize, [usize; 3]) -> Value,
@@ -34,10 +34,11 @@ struct Current {
 }
 
 impl<'a> Output<'a> {
-    /// Clips at `path`, which play at `rate`.
+    /// Clips at `path`, which play at `rate`; none of `inputs` may be overwritten.
     pub(crate) fn new(
         path: &Path,
         rate: FrameRate,
+        inputs: &'a InputFiles,
         record: &'a dyn Fn(usize, [usize; 3]) -> Value,
     ) -> Output<'a> {
         let (path, sounds) = (path.to_owned(), BTreeMap::new());
@@ -45,7 +46,7 @@ impl<'a> Output<'a> {
             path,
             latents: None,
             sounds: false,
-            inputs: &[],
+            inputs,
             rate,
             record,
             samples: 1,
@@ -54,14 +55,9 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The same beside latents, sounds and inputs, none of which may be overwritten.
-    pub(crate) fn beside(
-        self,
-        latents: Option<&'a Path>,
-        sounds: bool,
-        inputs: &'a [PathBuf],
-    ) -> Output<'a> {
-        Output { latents, sounds, inputs, ..self }
+    /// The same beside latents and sounds, none of which may be overwritten.
+    pub(crate) fn beside(self, latents: Option<&'a Path>, sounds: bool) -> Output<'a> {
+        Output { latents, sounds, ..self }
     }
 
     /// The path of a sample: the path as given, or numbered where there are several.
@@ -90,25 +86,16 @@ impl<'a> Output<'a> {
             beside.extend(self.sounds.then(|| path.with_extension("wav")));
             beside.iter().try_for_each(|file| no_folder(file))?;
             beside.push(path);
-            let clash = |other: &Path| beside.iter().any(|file| same_place(file, other));
+            let clash = |other: &Path| beside.iter().any(|file| place(file) == place(other));
             if let Some(latents) = self.latents.filter(|latents| clash(latents)) {
                 return Err(Error::Unknown(format!(
                     "--save-latents {} would be overwritten by a sample; give another name",
                     latents.display()
                 )));
             }
-            let lost = |input: &&PathBuf| {
-                clash(input) || self.latents.is_some_and(|latents| same_place(latents, input))
-            };
-            if let Some(input) = self.inputs.iter().find(lost) {
-                return Err(Error::Unknown(format!(
-                    "{} is an input of this run, and its output would overwrite it; give --output \
-                     another name",
-                    input.display()
-                )));
-            }
+            beside.iter().try_for_each(|file| self.inputs.spare(file))?;
         }
-        Ok(())
+        self.latents.map_or(Ok(()), |latents| self.inputs.spare(latents))
     }
 
     fn open(&self, sample: usize) -> Result<Current> {
@@ -206,15 +193,6 @@ fn no_folder(path: &Path) -> Result<()> {
         return Err(Error::File { verb: "write", path: path.to_owned(), source });
     }
     Ok(())
-}
-
-/// Whether two paths to write to name one file. Their folders exist.
-fn same_place(left: &Path, right: &Path) -> bool {
-    let folder = |path: &Path| {
-        let parent = path.parent().filter(|parent| *parent != OsStr::new(""));
-        fs::canonicalize(parent.unwrap_or(Path::new("."))).ok()
-    };
-    left.file_name() == right.file_name() && folder(left) == folder(right)
 }
 
 /// Writes beside the target and renames, so that no one ever sees half a file.

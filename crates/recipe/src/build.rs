@@ -15,15 +15,15 @@ use nn::{Context, OneDevice, Tracks};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
-    Averaged, Batch, Callback, Draws, Ema, Feed, Frozen, LearningRateSchedule, Learns, Method,
-    Parts, STUDENT, Strategy, Trained, Trainer, Training,
+    Averaged, Callback, Ema, Feed, Frozen, LearningRateSchedule, Learns, Method, Parts, STUDENT,
+    Strategy, Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
 
 use crate::feed::{LoaderFeed, Picked, Source};
 use crate::model::Model;
-use crate::roles::Kind;
+use crate::prepare::{Models, Prepared};
 use crate::schema::{
     DataConfig, LearnsConfig, MethodConfig, NegativePromptConfig, Recipe, SamplerConfig,
     ShapesConfig, SourceConfig, StoreConfig, TrainedConfig,
@@ -82,18 +82,13 @@ impl Recipe {
     /// # Errors
     /// A model, the data, the strategy or the method refuses.
     pub fn build(&self, environment: Environment<'_>) -> Result<Run> {
-        self.run.check()?;
         let device = environment.device;
-        let student = self.model(STUDENT, &self.models.student, &device, environment.hub)?;
+        let prepared = self.prepare(&device, environment.hub)?;
+        let Prepared { student, strategy, feed, others, validation, .. } = prepared;
         let family = student.description.family.name;
         let (geometry, process) =
             (student.description.geometry, student.description.process.clone());
-        let source = self.source(&student)?;
-        let strategy = self.strategy(geometry)?;
-        let trials = try_out(&source, &strategy, &device)?;
-        let kind = Kind::of(&student);
-        let samples = source.samples.count();
-        let validation_setup = self.validation_setup(&student, &source, &device)?;
+        let (samples, identity) = (feed.source().samples.count(), feed.source().identity.clone());
         let parameters: u64 =
             student.store.iter().map(|(_, own)| own.values.dims()[0] as u64).sum();
         let student = self.trained(STUDENT, student, &self.models.student)?;
@@ -107,7 +102,7 @@ impl Recipe {
             average = Some(handle);
         }
         callbacks.extend(environment.callbacks);
-        if let (Some(look), Some(folder)) = (validation_setup, environment.folder) {
+        if let (Some(look), Some(folder)) = (validation, environment.folder) {
             let task = HeldOutTask {
                 strategy: self.strategy(geometry)?,
                 process: process.clone(),
@@ -116,11 +111,9 @@ impl Recipe {
             let look = look.validation(task, folder, average.clone(), environment.record);
             callbacks.push(Box::new(look));
         }
-        let others = self.others(&kind, trials.first(), &strategy, &device, environment.hub)?;
+        let others = others.map(|models| self.roles(models)).transpose()?;
         let task = Task { strategy: Box::new(strategy), process };
         let method = self.method(student, others, task, environment.negative, &device)?;
-        let identity = source.identity.clone();
-        let feed = LoaderFeed::new(source, device)?;
         let checkpoints = match environment.folder {
             Some(folder) => {
                 let (recipe, origins) = (
@@ -186,10 +179,7 @@ impl Recipe {
     }
 
     fn trained(&self, role: &'static str, model: Model, config: &TrainedConfig) -> Result<Trained> {
-        let horizon = self.method.horizon(role, self.run.steps);
-        let rate = &config.rate;
-        let learning_rate =
-            LearningRateSchedule::new(rate.peak, rate.warmup, rate.decay.clone(), horizon)?;
+        let learning_rate = self.learning_rate(role, config)?;
         let learns = self.learns(&config.learns);
         let recompute = self.recompute(&model, config.recompute)?;
         let layout = Arc::new(OneDevice { recompute });
@@ -209,33 +199,25 @@ impl Recipe {
         }
     }
 
-    /// The networks beside the student that the method has, each of the student's kind.
+    /// The learning rate of a role by its updates.
     ///
     /// # Errors
-    /// One cannot be opened, or is of another kind.
-    fn others(
+    /// A number that cannot be; the error names its key.
+    pub(crate) fn learning_rate(
         &self,
-        student: &Kind,
-        trial: Option<&Batch>,
-        strategy: &Flexible,
-        device: &Device,
-        hub: &Hub,
-    ) -> Result<Option<Others>> {
-        let (Some(teacher), Some(critic), Some(batch)) =
-            (&self.models.teacher, &self.models.critic, trial)
-        else {
-            return Ok(None);
-        };
-        let draws = Draws::new(0, 0, 0, batch.samples);
-        let inputs = strategy.prepare(student.process(), batch, &draws)?.seen.inputs;
-        let teacher = Model::open(&folder::locate(&teacher.from, hub)?, device)?;
-        student.check("teacher", &teacher, &inputs)?;
-        let model = self.model("critic", critic, device, hub)?;
-        student.check("critic", &model, &inputs)?;
+        role: &str,
+        TrainedConfig { rate, .. }: &TrainedConfig,
+    ) -> Result<LearningRateSchedule> {
+        let horizon = self.method.horizon(role, self.run.steps);
+        LearningRateSchedule::new(rate.peak, rate.warmup, rate.decay.clone(), horizon)
+            .map_err(|err| Error::Recipe(format!("models.{role}.rate: {err}")))
+    }
+
+    /// The networks beside the student as what they are in the method.
+    fn roles(&self, Models { teacher, critic, config }: Models<'_>) -> Result<Others> {
         let layout = Arc::new(OneDevice::default());
         let teacher = Frozen::new(Arc::clone(teacher.network()), teacher.store, layout)?;
-        let critic = self.trained("critic", model, critic)?;
-        Ok(Some(Others { teacher, critic }))
+        Ok(Others { teacher, critic: self.trained("critic", critic, config)? })
     }
 
     fn method(
@@ -275,7 +257,7 @@ impl Recipe {
         })
     }
 
-    fn strategy(&self, geometry: Geometry) -> Result<Flexible> {
+    pub(crate) fn strategy(&self, geometry: Geometry) -> Result<Flexible> {
         let video = self.levels.video.sampler()?;
         let audio = self.levels.audio.map_or(Ok(video), |audio| audio.sampler())?;
         let samplers = Tracks { video: Some(video), audio: Some(audio) };
@@ -341,22 +323,6 @@ struct Task {
 struct Others {
     teacher: Frozen,
     critic: Trained,
-}
-
-/// Refuses data that the strategy cannot use: one sample of each kind is looked at, and returned.
-fn try_out(source: &Source, strategy: &dyn Strategy, device: &Device) -> Result<Vec<Batch>> {
-    let mut trials = Vec::new();
-    for samples in [&source.samples, &source.held_out] {
-        let kinds = Source { samples: Picked::kinds(samples), ..source.clone() };
-        for batch in LoaderFeed::whole(kinds, device.clone())? {
-            for name in strategy.sources() {
-                batch.field(strategy.name(), &name)?;
-            }
-            strategy.scene(&batch, &Draws::new(0, 0, 0, batch.samples))?;
-            trials.push(batch);
-        }
-    }
-    Ok(trials)
 }
 
 impl MethodConfig {

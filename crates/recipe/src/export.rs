@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, TensorData};
 use data::aside::{AsideFile, AsideFolder, Existing};
-use families::{Condition, Record};
+use families::{Record, SampledBy};
 use folder::Hub;
 use nn::{Parameter, Store};
 use safetensors::tensor::{Dtype, TensorView};
@@ -16,7 +16,6 @@ use train::{LoraConfig, STUDENT};
 use crate::error::{Error, Result};
 use crate::model::{Model, Origin};
 use crate::schema::{LearnsConfig, Recipe};
-use crate::shown::Shown;
 
 /// Which parameters of a checkpoint are exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,16 +159,7 @@ impl Student {
 
     /// How the student is sampled, and what it was shown.
     pub fn record(&self) -> Record {
-        let conditions = self.recipe.strategy.shown();
-        let scale = self.facts.get("reference_spatial_scale_factor");
-        let scale = scale.and_then(|scale| scale.parse().ok()).unwrap_or(1);
-        let refers = conditions.contains(&Condition::Reference);
-        let own = Record {
-            timesteps: self.recipe.method.student_timesteps(&self.model.description.process),
-            conditions,
-            reference_scale: refers.then_some(scale),
-        };
-        self.model.record.clone().trained_on(own)
+        self.recipe.record(&self.model, &self.facts)
     }
 
     /// Writes the LoRA alone, with its alpha.
@@ -203,7 +193,13 @@ impl Student {
                 store.insert(format!("{prefix}{layer}.alpha"), Parameter { values: value, shape });
             }
         }
-        let mut facts = self.metadata();
+        let mut record = self.record();
+        if record.sampled == Some(SampledBy::Scheduler) && self.model.record.sampled.is_none() {
+            // It changes nothing about how its base is sampled, so it may stand beside one that was
+            // distilled since.
+            record.sampled = None;
+        }
+        let mut facts = self.metadata(&record);
         if dialect == Dialect::Diffusers {
             // diffusers refuses tensors it does not know, and reads the alpha here.
             let layers = self.learnt.keys().filter_map(|name| name.strip_suffix(".lora_A.weight"));
@@ -223,10 +219,10 @@ impl Student {
     /// # Errors
     /// Something stands there already, or the disk is full.
     pub fn write_file(&self, path: &Path) -> Result<()> {
-        write_store(&self.store()?, path, Some(self.metadata()))
+        write_store(&self.store()?, path, Some(self.metadata(&self.record())))
     }
 
-    fn metadata(&self) -> BTreeMap<String, String> {
+    fn metadata(&self, record: &Record) -> BTreeMap<String, String> {
         let facts = [
             ("made_by", format!("moviola {}", env!("CARGO_PKG_VERSION"))),
             ("method", self.recipe.method.name().to_owned()),
@@ -234,8 +230,7 @@ impl Student {
             ("step", self.step.to_string()),
         ];
         let own = facts.into_iter().map(|(key, value)| (key.to_owned(), value));
-        let record = self.record().metadata();
-        self.facts.clone().into_iter().chain(record).chain(own).collect()
+        self.facts.clone().into_iter().chain(record.metadata()).chain(own).collect()
     }
 }
 

@@ -85,6 +85,11 @@ impl LoaderFeed {
         Ok(LoaderFeed { source, loader, device })
     }
 
+    /// Where its batches come from.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
     /// All samples of a source, a batch for each size.
     ///
     /// # Errors

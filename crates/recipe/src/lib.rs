@@ -16,6 +16,7 @@ mod idle;
 mod memory;
 mod model;
 mod new;
+mod prepare;
 mod read;
 mod roles;
 mod schema;

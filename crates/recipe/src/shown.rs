@@ -1,10 +1,33 @@
-//! What a strategy shows a model beside prompts, in the words of requests.
+//! What a run makes of its student, in the words of requests: how it is sampled, what it is shown.
 
-use families::Condition;
+use std::collections::BTreeMap;
+
+use families::{Condition, Record, SampledBy};
 use strategies::{ConditionKind, StrategyConfig};
 
+use crate::model::Model;
+use crate::schema::Recipe;
+
+impl Recipe {
+    /// What an exported student says of itself, and how it is looked at along the way; `facts` are what
+    /// its strategy says of the data.
+    pub(crate) fn record(&self, student: &Model, facts: &BTreeMap<String, String>) -> Record {
+        let conditions = self.strategy.shown();
+        let scale = facts.get("reference_spatial_scale_factor");
+        let scale = scale.and_then(|scale| scale.parse().ok()).unwrap_or(1);
+        let refers = conditions.contains(&Condition::Reference);
+        let timesteps = self.method.student_timesteps(&student.description.process);
+        let own = Record {
+            sampled: Some(timesteps.map_or(SampledBy::Scheduler, SampledBy::Renoise)),
+            conditions,
+            reference_scale: refers.then_some(scale),
+        };
+        student.record.clone().trained_on(own)
+    }
+}
+
 /// Strategies as conditions of requests.
-pub(crate) trait Shown {
+trait Shown {
     /// What a model that was trained so may be given.
     fn shown(&self) -> Vec<Condition>;
 }

@@ -8,7 +8,8 @@ use data::Clip;
 use data::media::{ClipWriter, Frame, FrameRate, Waveform};
 use data::world::{Judge, MovingShape};
 use diffusion::{NoiseLevels, Process};
-use engine::{Audio, Frames, Given, Media, Pipeline, Request, Residency, Setup, Solving};
+use engine::{Audio, Field, Frames, Given, Media, Pipeline, Request, Residency, Setup};
+use families::Record;
 use nn::Store;
 use strategies::Flexible;
 use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, STUDENT, Strategy, noise_for};
@@ -244,13 +245,15 @@ pub(crate) struct ValidationSetup {
 }
 
 impl Recipe {
-    /// Opens the engine for the student, if the recipe asks for validation.
+    /// Opens the engine for the student, if the recipe asks for validation. The student is looked at as
+    /// `record` says that it will be used.
     ///
     /// # Errors
-    /// The student's folder is not one that the engine can use, or a prompt is missing.
+    /// The student's folder is not one that the engine can use, or what is asked for does not fit it.
     pub(crate) fn validation_setup(
         &self,
         student: &Model,
+        record: Record,
         source: &Source,
         device: &Device,
     ) -> Result<Option<ValidationSetup>> {
@@ -277,12 +280,13 @@ impl Recipe {
         if prompts.is_empty() {
             return refuse("callbacks.validation.prompts is empty; say what to make");
         }
-        let mut pipeline = match &student.origin {
+        let pipeline = match &student.origin {
             Origin::New(_) => {
                 Pipeline::of(student.description.clone(), student.store.clone(), &setup(device))?
             }
             Origin::Folder(path) => Pipeline::open(path, &setup(device))?,
         };
+        let mut pipeline = pipeline.with_record(record);
         let extension = student.description.family.extension;
         let held_out = match source.held_out.count() {
             0 => None,
@@ -292,16 +296,19 @@ impl Recipe {
                 Some(LoaderFeed::whole(source, device.clone())?)
             }
         };
-        let timesteps = self.method.student_timesteps(&student.description.process);
         let strategy = self.strategy.flexible();
         let request = Request {
-            solving: timesteps.map_or(Solving::Recorded, Solving::Renoise),
             // What is not learnt is not shown.
             only_audio: strategy.video.is_none(),
             without_audio: student.description.sound.is_some() && strategy.audio.is_none(),
             ..request(config, prompts)
         };
-        pipeline.check(&request)?;
+        if !pipeline.is_guided(&request).map_err(of_key)? && !config.negative.is_empty() {
+            return refuse(
+                "callbacks.validation.negative: at a guidance of 1 or less it plays no part; raise the \
+                 guidance or leave it out",
+            );
+        }
         pipeline.forget_transformer();
         let every = config.every;
         Ok(Some(ValidationSetup { every, pipeline, request, extension, judge, held_out }))
@@ -322,6 +329,28 @@ impl ValidationSetup {
         let folder = folder.join("validation");
         Validation { every, pipeline, request, average, folder, extension, judge, held_out, record }
     }
+}
+
+/// The same error with the key of a recipe that it is about.
+fn of_key(error: engine::Error) -> crate::error::Error {
+    let engine::Error::Request { field, reason } = error else { return error.into() };
+    let key = match field {
+        Field::Prompt => "prompts",
+        Field::Frames | Field::Height | Field::Width => "size",
+        Field::Keyframe => "given.keyframes",
+        Field::Image
+        | Field::LastImage
+        | Field::VideoPrefix
+        | Field::Video
+        | Field::Mask
+        | Field::Reference
+        | Field::Audio => {
+            let key = format!("callbacks.validation.given.{}: {reason}", field.name());
+            return crate::error::Error::Recipe(key);
+        }
+        other => other.name(),
+    };
+    crate::error::Error::Recipe(format!("callbacks.validation.{key}: {reason}"))
 }
 
 /// How an engine is opened for looking: one component at a time, beside the training.

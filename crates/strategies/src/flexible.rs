@@ -61,6 +61,11 @@ impl Flexible {
         let mut track = Track::new(kind(config), tokens, context);
         track.size = self.geometry.size_condition(&latents.values);
         self.fix(&mut track, config, batch, draws)?;
+        // Those that are not drawn now are held to it too: what the first batch says is said for all.
+        for (index, (_, source)) in references(config).enumerate() {
+            let own = batch.video(self.name, source)?;
+            self.agreed(source, &latents.values, &own.values, index)?;
+        }
         for (index, source) in chosen_references(config, draws) {
             let own = batch.video(self.name, &source)?;
             let Tokens { values: tokens, positions, .. } = self.tokens(&source, own)?;
@@ -212,13 +217,17 @@ fn kind(config: &ModalityConfig) -> TrackKind {
     if config.generated { TrackKind::Generated } else { TrackKind::Given }
 }
 
-/// References are drawn once for all samples: they change how many tokens there are.
-fn chosen_references(config: &ModalityConfig, draws: &Draws) -> Vec<(usize, String)> {
-    let references = config.conditions.iter().filter_map(|condition| match &condition.kind {
+/// The sources of references, each with how often it is given.
+fn references(config: &ModalityConfig) -> impl Iterator<Item = (f64, &String)> {
+    config.conditions.iter().filter_map(|condition| match &condition.kind {
         ConditionKind::Reference { source } => Some((condition.probability, source)),
         _ => None,
-    });
-    let drawn = references.enumerate().filter(|(index, (probability, _))| {
+    })
+}
+
+/// References are drawn once for all samples: they change how many tokens there are.
+fn chosen_references(config: &ModalityConfig, draws: &Draws) -> Vec<(usize, String)> {
+    let drawn = references(config).enumerate().filter(|(index, (probability, _))| {
         let unit = draws.shared(&format!("reference.{index}")).uniform(0..1)[0];
         f64::from(unit) < *probability
     });

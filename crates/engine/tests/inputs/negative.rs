@@ -49,14 +49,14 @@ fn latents(model: &Path, max_tokens: Option<usize>, embedded: Option<&Path>) -> 
     let is_clip = fs::read_to_string(is_clip).expect("an index").contains("WanPipeline");
     let request = Request {
         prompts: if embedded.is_some() { Vec::new() } else { vec![PROMPT.to_owned()] },
-        negative: PROMPT.to_owned(),
+        negative: if embedded.is_some() { String::new() } else { PROMPT.to_owned() },
         steps: Some(2),
         guidance: Some(3.0),
         height: Some(32),
         width: Some(32),
         frames: is_clip.then_some(5),
         seed: 3,
-        max_tokens,
+        max_tokens: max_tokens.filter(|_| embedded.is_none()),
         prompt_embeds: embedded.map(Path::to_owned),
         ..Request::default()
     };

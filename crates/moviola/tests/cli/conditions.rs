@@ -79,6 +79,27 @@ fn what_exams_ask_generate_makes() {
         exam_equals_generate(&own, &heard, task);
     }
     refuses_to_overwrite(&own, &heard.join("with-sound/000"));
+    exams_name_their_arguments(&own);
+}
+
+/// What is wrong with an exam is told with the argument it is about.
+fn exams_name_their_arguments(model: &str) {
+    let index = Path::new(model).join("model_index.json");
+    let before = fs::read(&index).unwrap();
+    for (more, wanted) in [
+        (&["--steps", "0"][..], "error: --steps: "),
+        (&["--guidance", "NaN"], "error: --guidance: "),
+        (&["--timesteps", "20,500"], "error: --timesteps: "),
+        (&["--colour", "mauve"], "for '--colour <WORD>'"),
+        (&["--without-model", "--steps", "2"], "'--without-model' cannot be used with '--steps"),
+        (&["--output", index.to_str().unwrap()], "is an input of this run"),
+    ] {
+        let output = run(&[&["exam", "--model", model], more].concat());
+        let message = words(&output);
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {message}");
+        assert!(message.contains(wanted), "{more:?}: {message}");
+    }
+    assert_eq!(fs::read(&index).unwrap(), before);
 }
 
 /// No output is an input: neither the clip, nor the sound beside it.

@@ -5,6 +5,7 @@
 mod conditions;
 mod folder;
 mod generate;
+mod inputs;
 mod inspect;
 mod preprocess;
 mod ranks;

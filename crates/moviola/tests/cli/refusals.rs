@@ -156,6 +156,53 @@ fn requests_that_do_not_fit() {
     refuses(nothing, &["--resolution-binning"], &["--resolution-binning", "not known"]);
 }
 
+/// What another argument leaves nothing to do for.
+#[test]
+fn arguments_that_would_do_nothing() {
+    for (flag, value) in
+        [("--negative", Some("fog")), ("--max-tokens", Some("9")), ("--clean-caption", None)]
+    {
+        let copy = Copy::of("pixart-tiny");
+        let own: Vec<&str> = [flag].into_iter().chain(value).collect();
+        let embeds = ["--prompt-embeds", "no/such.safetensors"];
+        let output = copy.generate(&[&PROMPT[2..], &embeds, &own].concat());
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.starts_with(&format!("error: {flag}: the captions are given")), "{text}");
+        assert_eq!(output.status.code(), Some(2));
+    }
+    let ddim = |copy: &Copy| {
+        let config = r#"{ "_class_name": "DDIMScheduler", "num_train_timesteps": 1000 }"#;
+        fs::write(copy.path("model/scheduler/scheduler_config.json"), config).unwrap();
+    };
+    let few = ["--solver", "renoise", "--timesteps", "999", "--eta", "0.5"];
+    let copy = Copy::of("pixart-tiny");
+    ddim(&copy);
+    let small = [&PROMPT[..2], &PROMPT[4..]].concat();
+    let output = copy.generate(&[&small, &few[..]].concat());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.starts_with("error: --eta: the few steps of a distilled model"), "{text}");
+    let output = copy.generate(&[&small, &["--eta", "0.5", "--steps", "2"][..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Timesteps that a folder records wrongly are the folder's fault, those of an argument the argument's.
+#[test]
+fn timesteps_are_told_with_where_they_come_from() {
+    let record = |copy: &Copy| {
+        let timesteps = "\"timesteps\": [20, 500],\n\"_class_name\"";
+        copy.replace("model_index.json", "\"_class_name\"", timesteps);
+    };
+    let copy = Copy::of("pixart-tiny");
+    record(&copy);
+    let output = copy.generate(&[&PROMPT[..2], &PROMPT[4..]].concat());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.starts_with("error: the timesteps that the model records: "), "{text}");
+    let given = ["--solver", "renoise", "--timesteps", "20,500"];
+    let output = copy.generate(&[&PROMPT[..2], &PROMPT[4..], &given].concat());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.starts_with("error: --timesteps: "), "{text}");
+}
+
 #[test]
 fn noise_of_another_shape() {
     let copy = Copy::of("pixart-tiny");

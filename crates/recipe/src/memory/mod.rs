@@ -14,7 +14,8 @@ use nn::Store;
 
 use crate::error::Result;
 use crate::model::{Model, Origin};
-use crate::schema::{MethodConfig, Recipe, TrainedConfig};
+use crate::prepare::{Models, Prepared};
+use crate::schema::{Recipe, TrainedConfig};
 use activations::{Tokens, Width};
 
 /// Bytes of one number that learns, or that goes through a graph.
@@ -102,9 +103,9 @@ impl Recipe {
     /// The memory of a run.
     ///
     /// # Errors
-    /// A model or the data cannot be opened.
+    /// Whatever would keep the run from beginning.
     pub fn memory(&self, device: &Device, hub: &Hub) -> Result<Memory> {
-        let student = self.model("student", &self.models.student, device, hub)?;
+        let Prepared { student, others, .. } = self.prepare(device, hub)?;
         let tokens = self.tokens(&student)?;
         let mut roles = vec![self.role("student", &student, &self.models.student, tokens)?];
         let average = match self.callbacks.ema {
@@ -114,15 +115,9 @@ impl Recipe {
             }
             _ => 0,
         };
-        if let MethodConfig::Dmd2(_) = self.method {
-            if let Some(teacher) = &self.models.teacher {
-                let model = Model::open(&folder::locate(&teacher.from, hub)?, device)?;
-                roles.push(frozen("teacher", &model));
-            }
-            if let Some(critic) = &self.models.critic {
-                let model = self.model("critic", critic, device, hub)?;
-                roles.push(self.role("critic", &model, critic, tokens)?);
-            }
+        if let Some(Models { teacher, critic, config }) = &others {
+            roles.push(frozen("teacher", teacher));
+            roles.push(self.role("critic", critic, config, tokens)?);
         }
         let phases = Vec::new();
         let mut memory = Memory { program: PROGRAM, roles, average, phases, snapshot: 0 };

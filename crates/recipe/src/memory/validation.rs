@@ -1,7 +1,6 @@
 //! What a look at the student takes beside the training.
 
 use burn::tensor::Device;
-use diffusion::Grouping;
 use folder::ModelFolder;
 use nn::{Precision, Store};
 
@@ -30,12 +29,7 @@ impl Recipe {
         let size = config.size.unwrap_or(student.description.defaults.size);
         let [frames, height, width] = size;
         let geometry = &student.description.geometry;
-        let groups = match geometry.grouping {
-            Grouping::Picture => 1,
-            Grouping::Causal => 1 + frames.saturating_sub(1) / geometry.factors[0],
-            Grouping::Even => frames.div_ceil(geometry.factors[0]),
-        };
-        let latents = [groups, height / geometry.factors[1], width / geometry.factors[2]];
+        let latents = geometry.latents(size)?;
         let tokens = latents.iter().product::<usize>() / geometry.patch.iter().product::<usize>();
         let together = engine::samples_together(tokens).min(config.prompts.len().max(1));
         let denoise =
@@ -43,12 +37,15 @@ impl Recipe {
         let (mut decode, mut mapped) = (0, 0);
         if let Origin::Folder(path) = &student.origin {
             let folder = ModelFolder::open(path)?;
-            let text = engine::encoder_bytes(&folder, 0)?;
-            let vae = Store::open(&folder.weights("vae")?, Precision::Stored, &Device::flex())?;
-            let channels = vae.get("decoder.conv_out.weight").map_or(0, |own| own.shape[1]);
-            let group = geometry.factors[0].min(frames);
-            decode = (channels * group * height * width) as u64 * F32 * FEATURE_MAPS;
-            mapped = text.max(bytes(&vae));
+            mapped = engine::encoder_bytes(&folder, 0)?;
+            // Where latents are blocks of pixels there is none.
+            if folder.has("vae") {
+                let vae = Store::open(&folder.weights("vae")?, Precision::Stored, &Device::flex())?;
+                let channels = vae.get("decoder.conv_out.weight").map_or(0, |own| own.shape[1]);
+                let group = geometry.factors[0].min(frames);
+                decode = (channels * group * height * width) as u64 * F32 * FEATURE_MAPS;
+                mapped = mapped.max(bytes(&vae));
+            }
         }
         Ok(Look { computed: self.merged(student)? + denoise.max(decode), mapped })
     }

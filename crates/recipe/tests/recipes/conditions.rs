@@ -47,15 +47,20 @@ impl Frames for Heard {
     }
 }
 
-/// Final latents `[1, 384, 4, 4, 4]` and the sound of a short run.
-fn run(given: Given) -> engine::Result<(Tensor<5>, Vec<f32>)> {
-    let request = Request {
+/// A short run.
+fn request(given: Given) -> Request {
+    Request {
         prompts: vec!["a red circle moves left".to_owned()],
         given: vec![given],
         steps: Some(2),
         seed: 3,
         ..Request::default()
-    };
+    }
+}
+
+/// Final latents `[1, 384, 4, 4, 4]` and the sound of a short run.
+fn run(given: Given) -> engine::Result<(Tensor<5>, Vec<f32>)> {
+    let request = request(given);
     let mut heard = Heard::default();
     let PipelineOutput { latents, .. } = pipeline().run(&request, &mut Silent, &mut heard)?;
     match latents {
@@ -157,8 +162,11 @@ fn a_mask_says_what_is_made_anew() {
     let [one, other] = ["one", "other"].map(|name| run(given(name)).unwrap().0);
     let half = |latents: &Tensor<5>, at| values(&latents.clone().slice_dim(4, at));
     close("the black half", &half(&one, 0..2), &half(&encoded(&frames("one", 8)), 0..2));
+    // What was put back would be off by rounding only.
     let truth = half(&encoded(&frames("one", 8)), 2..4);
-    assert_ne!(half(&one, 2..4), truth, "the white half was pasted");
+    let off = |(made, true_value): (&f32, &f32)| (made - true_value).abs();
+    let same = half(&one, 2..4).iter().zip(&truth).map(off).filter(|off| *off < 1e-4).count();
+    assert!(same < truth.len() / 100, "{same} values of the white half were put back");
     for (free, another) in half(&one, 2..4).chunks(2).zip(half(&other, 2..4).chunks(2)) {
         assert_ne!(free, another);
     }
@@ -244,17 +252,10 @@ fn what_contradicts_itself_is_refused() {
 
 /// Makes the sound alone; nothing may come as a frame.
 fn sound_alone(given: Given) -> engine::Result<Vec<f32>> {
-    let request = Request {
-        prompts: vec!["a red circle moves left".to_owned()],
-        given: vec![given],
-        steps: Some(2),
-        seed: 3,
-        only_audio: true,
-        ..Request::default()
-    };
+    let request = Request { only_audio: true, ..request(given) };
     let mut heard = Heard::default();
     let answer = pipeline().run(&request, &mut Silent, &mut heard)?;
-    assert_eq!(heard.1, 0, "no frame is made");
+    assert!(heard.1 == 0 && answer.latents.is_none(), "no frame is made");
     assert_eq!(answer.audio_latents.unwrap().dims()[1], 250);
     Ok(heard.0)
 }
@@ -270,4 +271,66 @@ fn a_sound_is_made_alone_or_for_a_clip_that_is_only_looked_at() {
     let picture = Given { image: Some(media(&frames("one", 1))), ..Given::default() };
     let refused = sound_alone(picture).unwrap_err().to_string();
     assert!(refused.starts_with("image: the sound alone is made"), "{refused}");
+}
+
+/// Pictures for every latent frame leave the sound to be made, or nothing.
+#[test]
+fn a_request_that_leaves_nothing_to_make_is_refused() {
+    let picture = || media(&frames("one", 1));
+    let given = || Given {
+        image: Some(picture()),
+        last_image: Some(picture()),
+        keyframes: vec![(2, picture()), (5, picture())],
+        ..Given::default()
+    };
+    let check = |request: &Request| pipeline().check(request).map_err(|err| err.to_string());
+    assert_eq!(check(&request(given())), Ok(()));
+    let audio = Some(Audio::Samples(Arc::new(numbers("wave", 4000))));
+    for request in
+        [Request { without_audio: true, ..request(given()) }, request(Given { audio, ..given() })]
+    {
+        let refused = check(&request).unwrap_err();
+        assert!(refused.contains("nothing is left to make"), "{refused}");
+    }
+}
+
+/// Initial latents are given for all that is made, and for nothing else.
+#[test]
+fn initial_latents_are_those_of_what_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, keys: &[(&str, Vec<usize>)]| {
+        let path = folder.path().join(name);
+        let bytes = vec![0_u8; 4 * 384 * 4 * 4 * 4];
+        let views = keys.iter().map(|(key, shape)| {
+            let bytes = &bytes[..4 * shape.iter().product::<usize>()];
+            let dtype = safetensors::tensor::Dtype::F32;
+            (*key, safetensors::tensor::TensorView::new(dtype, shape.clone(), bytes).unwrap())
+        });
+        safetensors::serialize_to_file(views, None, &path).unwrap();
+        path
+    };
+    let (video, audio) = (("noise", vec![1, 384, 4, 4, 4]), ("audio_noise", vec![1, 250, 16, 1]));
+    let clip = file("clip", std::slice::from_ref(&video));
+    let sound = file("sound", std::slice::from_ref(&audio));
+    let both = file("both", &[video, audio]);
+    let check = |noise: &std::path::PathBuf, request: Request| {
+        let request = Request { noise: Some(noise.clone()), ..request };
+        pipeline().check(&request).map_err(|err| err.to_string())
+    };
+    let shown = || Given { video: Some(media(&frames("one", 8))), ..Given::default() };
+    let alone = |given| Request { only_audio: true, ..request(given) };
+    let silent = || Request { without_audio: true, ..request(Given::default()) };
+    let lacks = |key: &str, answer: Result<(), String>| {
+        let refused = answer.unwrap_err();
+        assert!(refused.starts_with("noise: "), "{refused}");
+        assert!(refused.ends_with(&format!("it has no tensor `{key}`")), "{refused}");
+    };
+    assert_eq!(check(&both, request(Given::default())), Ok(()));
+    lacks("audio_noise", check(&clip, request(Given::default())));
+    lacks("noise", check(&sound, request(Given::default())));
+    assert_eq!(check(&clip, silent()), Ok(()));
+    lacks("audio_noise", check(&clip, alone(Given::default())));
+    for request in [alone(Given::default()), alone(shown()), request(shown())] {
+        assert_eq!(check(&sound, request), Ok(()));
+    }
 }

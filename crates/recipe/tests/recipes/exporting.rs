@@ -138,7 +138,7 @@ fn clip(index: usize) -> Vec<f32> {
 }
 
 /// Samples of 4 x 8 latents with references of their own sizes; none where a size is 0.
-fn references(data: &Path, sizes: &[[usize; 2]]) {
+pub(crate) fn references(data: &Path, sizes: &[[usize; 2]]) {
     let mut writer = Writer::open(data, &encoders("wan-tiny"), 1 << 20).unwrap();
     let null = TensorData::new(vec![0.5f32; WAN], [1, WAN]);
     writer.put_null_text(&BTreeMap::from([(TEXT.to_owned(), null)])).unwrap();

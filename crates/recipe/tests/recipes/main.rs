@@ -14,3 +14,4 @@ mod reading;
 mod resuming;
 mod roles;
 mod sampling;
+mod validation;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::{DType, Device};
-use recipe::{Memory, Recipe};
+use recipe::{Memory, Recipe, Student, Which};
 use train::{STUDENT, StateDict, Value};
 
 use crate::building::{WAN, build, dataset, folder, no_hub, read, small, tiny};
@@ -112,4 +112,41 @@ fn phases_are_not_added_up() {
     let often = memory(&read("dmd2.yaml", &overrides.concat()));
     let learnt = often.roles.iter().map(|role| role.gradients + role.optimizer).sum::<u64>();
     assert_eq!(often.snapshot, learnt + often.average);
+}
+
+/// A dry run begins as its run does: it refuses what that refuses, and nothing else.
+#[test]
+fn a_dry_run_refuses_what_its_run_refuses() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (run, model) = (temporary.path().join("run"), temporary.path().join("model"));
+    build(&read("quickstart.yaml", &tiny()), Some(&run)).unwrap().trainer.run().unwrap();
+    let student = Student::open(&run, Which::Live, &Device::flex(), &no_hub()).unwrap();
+    student.write_folder(&model).unwrap();
+    let with = |more: &[&str]| {
+        let mut overrides: Vec<String> = tiny()[1..].to_vec();
+        overrides.push(format!("models.student={{from: {}, rate: {{peak: 1}}}}", model.display()));
+        overrides.push(
+            "callbacks.validation={every: 1, prompts: [a red circle moves left], steps: 1}".into(),
+        );
+        overrides.extend(more.iter().map(|text| (*text).to_owned()));
+        read("quickstart.yaml", &overrides)
+    };
+    // A folder without a VAE is looked at too.
+    holds_what_it_said(&with(&[]), Some(&temporary.path().join("again")));
+    for (argument, wanted) in [
+        ("data.batch=0", "batch"),
+        ("loop.accumulation=0", "loop.accumulation is 0"),
+        ("loop.clip=0", "loop.clip is 0"),
+        ("data.caption_dropout=2", "dropout"),
+        ("callbacks.ema.decay=1.5", "ema.decay is 1.5"),
+        ("levels.video={kind: uniform, lowest: 0.9, highest: 0.1}", "0.9"),
+        ("models.student.rate.warmup=9", "models.student.rate: warm-up is 9"),
+        ("models.student.learns={kind: only, patterns: [nothing]}", "`nothing` matches"),
+    ] {
+        let recipe = with(&[argument]);
+        let refused = build(&recipe, None).err().expect(argument).to_string();
+        assert!(refused.contains(wanted), "{argument}: {refused}");
+        let dry = recipe.memory(&Device::flex(), &no_hub()).expect_err(argument).to_string();
+        assert_eq!(dry, refused, "{argument}");
+    }
 }

@@ -1,0 +1,100 @@
+//! What a run begins with: all that can be wrong with a recipe, its networks and its data is found here,
+//! before anything is loaded for good. A run and a dry run begin alike.
+
+use burn::tensor::Device;
+use folder::Hub;
+use strategies::Flexible;
+use train::{Batch, Draws, Ema, STUDENT, Strategy};
+
+use crate::error::Result;
+use crate::feed::{LoaderFeed, Picked, Source};
+use crate::model::Model;
+use crate::roles::Kind;
+use crate::schema::{Recipe, TrainedConfig};
+use crate::validation::ValidationSetup;
+
+/// What a run begins with.
+pub(crate) struct Prepared<'a> {
+    pub(crate) student: Model,
+    pub(crate) strategy: Flexible,
+    pub(crate) feed: LoaderFeed,
+    /// The networks beside the student, if the method has any.
+    pub(crate) others: Option<Models<'a>>,
+    pub(crate) validation: Option<ValidationSetup>,
+}
+
+/// Networks beside the student, each of the student's kind.
+pub(crate) struct Models<'a> {
+    pub(crate) teacher: Model,
+    pub(crate) critic: Model,
+    /// How the critic is trained.
+    pub(crate) config: &'a TrainedConfig,
+}
+
+impl Recipe {
+    /// Opens the networks and the data, and tries them out.
+    ///
+    /// # Errors
+    /// A network, the data or the strategy refuses, or a number cannot be.
+    pub(crate) fn prepare(&self, device: &Device, hub: &Hub) -> Result<Prepared<'_>> {
+        self.run.check()?;
+        self.learning_rate(STUDENT, &self.models.student)?;
+        if let Some(config) = self.callbacks.ema {
+            Ema::new("ema", STUDENT, config)?;
+        }
+        let student = self.model(STUDENT, &self.models.student, device, hub)?;
+        let source = self.source(&student)?;
+        let strategy = self.strategy(student.description.geometry)?;
+        let trials = try_out(&source, &strategy, device)?;
+        let record = self.record(&student, &strategy.metadata());
+        let validation = self.validation_setup(&student, record, &source, device)?;
+        let others = match trials.first() {
+            Some(trial) => self.others(&student, trial, &strategy, device, hub)?,
+            None => None,
+        };
+        let feed = LoaderFeed::new(source, device.clone())?;
+        Ok(Prepared { student, strategy, feed, others, validation })
+    }
+
+    /// The networks beside the student that the method has, each of the student's kind.
+    ///
+    /// # Errors
+    /// One cannot be opened, or is of another kind.
+    fn others(
+        &self,
+        student: &Model,
+        trial: &Batch,
+        strategy: &Flexible,
+        device: &Device,
+        hub: &Hub,
+    ) -> Result<Option<Models<'_>>> {
+        let (Some(teacher), Some(config)) = (&self.models.teacher, &self.models.critic) else {
+            return Ok(None);
+        };
+        self.learning_rate("critic", config)?;
+        let kind = Kind::of(student);
+        let draws = Draws::new(0, 0, 0, trial.samples);
+        let inputs = strategy.prepare(kind.process(), trial, &draws)?.seen.inputs;
+        let teacher = Model::open(&folder::locate(&teacher.from, hub)?, device)?;
+        kind.check("teacher", &teacher, &inputs)?;
+        let critic = self.model("critic", config, device, hub)?;
+        kind.check("critic", &critic, &inputs)?;
+        Ok(Some(Models { teacher, critic, config }))
+    }
+}
+
+/// Refuses data that the strategy cannot use: one sample of each kind is looked at, and returned.
+fn try_out(source: &Source, strategy: &dyn Strategy, device: &Device) -> Result<Vec<Batch>> {
+    let mut trials = Vec::new();
+    for samples in [&source.samples, &source.held_out] {
+        let kinds = Source { samples: Picked::kinds(samples), ..source.clone() };
+        for batch in LoaderFeed::whole(kinds, device.clone())? {
+            for name in strategy.sources() {
+                batch.field(strategy.name(), &name)?;
+            }
+            strategy.scene(&batch, &Draws::new(0, 0, 0, batch.samples))?;
+            trials.push(batch);
+        }
+    }
+    Ok(trials)
+}
