@@ -169,12 +169,12 @@ fn run(weights: &Weights<'_>) -> [Tensor<1>; 5] {
     let picture = space.apply(tensor([1, 4, 4, 3], 3), &kernels::Convolution::padded(1));
     let frames = [tensor([2, 2, 3], 4), tensor([2, 2, 3], 5)];
     let clip = kernels::CausalFrames { earlier: &[], now: &frames };
-    let frames = Tensor::cat(time.apply(clip, 1, None).unwrap(), 0);
+    let frames = Tensor::cat(time.apply(clip, 1, None).expect("the frames are whole"), 0);
     let index = Tensor::from_data([[1_i64, 5]], &Device::flex());
     [
         flat(linear.apply(tensor([2, 3], 1)).expect("it is applied")),
         flat(patch.apply(tensor([2, 6], 2)).expect("it is applied")),
-        flat(picture.unwrap().reshape([16, 2])),
+        flat(picture.expect("the picture is whole").reshape([16, 2])),
         flat(frames.reshape([8, 2])),
         flat(table.apply(index).reshape([2, 3])),
     ]
