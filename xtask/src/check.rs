@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::process::{self, command};
 use crate::tidy;
@@ -21,7 +21,7 @@ enum Outcome {
     Skipped(&'static str),
 }
 
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     Step { name: "fmt", repeat: "cargo fmt --all", run: fmt },
     Step { name: "tidy", repeat: "cargo xtask tidy", run: run_tidy },
     Step { name: "deny", repeat: "cargo deny check bans licenses sources", run: deny },
@@ -36,6 +36,7 @@ const STEPS: [Step; 6] = [
         run: docs,
     },
     Step { name: "tests", repeat: "cargo xtask test", run: tests },
+    Step { name: "mpi", repeat: "cargo xtask mpi", run: mpi },
 ];
 
 /// Runs every step, and stops at the first that fails.
@@ -97,6 +98,39 @@ fn docs(root: &Path) -> Result<Outcome> {
 fn tests(root: &Path) -> Result<Outcome> {
     run_tests(root)?;
     Ok(Outcome::Passed)
+}
+
+fn mpi(root: &Path) -> Result<Outcome> {
+    run_mpi_tests(root)?;
+    Ok(Outcome::Passed)
+}
+
+/// `cargo xtask mpi`: ranks as processes. Without an MPI it is installed where that is possible; the tests are
+/// never left out in silence.
+pub(crate) fn run_mpi_tests(root: &Path) -> Result<()> {
+    for program in ["mpirun --version", "mpicc --version"] {
+        let (name, version) = program.split_once(' ').expect("a program and a flag");
+        if !process::succeeds(&mut command(name, version, root))? {
+            install_mpi(root)?;
+            break;
+        }
+    }
+    let tests = "--workspace --features moviola/mpi --test mpi";
+    match process::succeeds(&mut command("cargo", "nextest --version", root))? {
+        true => process::run(&mut command("cargo", &format!("nextest run {tests}"), root)),
+        false => process::run(&mut command("cargo", &format!("test {tests}"), root)),
+    }
+}
+
+fn install_mpi(root: &Path) -> Result<()> {
+    let why = "there is no MPI; install one with its headers, mpirun and libclang (on Debian: \
+               openmpi-bin libopenmpi-dev libclang-dev)";
+    for arguments in ["update", "install -y openmpi-bin libopenmpi-dev libclang-dev"] {
+        let mut install = command("apt-get", arguments, root);
+        install.env("DEBIAN_FRONTEND", "noninteractive");
+        process::run(&mut install).context(why)?;
+    }
+    Ok(())
 }
 
 /// `cargo xtask test`: every unit, integration and documentation test of the workspace.

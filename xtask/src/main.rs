@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask check | tidy | test | goldens | bench | learn`.
+//! The project's own commands: `cargo xtask check | tidy | test | mpi | goldens | bench | learn`.
 //!
 //! Everything that a person or CI does to this repository, beyond plain cargo, is here and written
 //! in Rust, so that a new machine needs nothing but a Rust toolchain to run the checks.
@@ -34,6 +34,8 @@ enum Command {
     Tidy,
     /// Run all tests, with cargo-nextest where it is installed
     Test,
+    /// Run the tests of ranks as processes; installs an MPI where there is none
+    Mpi,
     /// Make the reference files in goldens/ anew with PyTorch and diffusers
     Goldens(goldens::Options),
     /// Train on the shapes world in every way there is, and score what was learnt
@@ -58,6 +60,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Command::Check => check::run(&root),
         Command::Tidy => tidy::run(&root),
         Command::Test => check::run_tests(&root),
+        Command::Mpi => check::run_mpi_tests(&root),
         Command::Goldens(options) => goldens::run(&root, &options),
         Command::Learn(options) => learn::run(&root, &options),
         Command::Bench(options) => bench::run(&root, &options),

@@ -65,6 +65,26 @@ pub enum Error {
         /// How many there are.
         ranks: usize,
     },
+    /// A rank of another process failed.
+    #[error("rank {rank} failed: {reason}")]
+    Elsewhere {
+        /// The rank.
+        rank: usize,
+        /// What it said.
+        reason: String,
+    },
+    /// The processes of a job do not fit together.
+    #[error("the ranks of this job cannot meet: {reason}")]
+    Launch {
+        /// Why not.
+        reason: String,
+    },
+    /// Bytes between processes that nobody sent.
+    #[error("what rank {rank} sent cannot be read; are all processes of one version?")]
+    Damaged {
+        /// The sender.
+        rank: usize,
+    },
     /// The threads of a rank could not be started.
     #[error("cannot start the {threads} threads of rank {rank}: {reason}")]
     Start {

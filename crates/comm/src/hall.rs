@@ -66,6 +66,24 @@ impl Hall {
         self.bell.notify_all();
     }
 
+    /// Whether no rank makes further calls.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn have_ended(&self) -> bool {
+        self.lock().seats.iter().all(|seat| seat.has_ended)
+    }
+
+    /// Remembers the call that a rank makes to another process.
+    ///
+    /// # Errors
+    /// The world is broken.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn note(&self, rank: usize, call: &Call) -> Result<()> {
+        let mut everyone = self.lock();
+        everyone.intact()?;
+        everyone.seats[rank].last = Some(call.clone());
+        Ok(())
+    }
+
     fn fail_locked(&self, everyone: &mut Everyone, rank: usize, error: Error) -> Error {
         let (_, error) = everyone.failure.get_or_insert((rank, error)).clone();
         self.bell.notify_all();

@@ -2,7 +2,7 @@
 //!
 //! A [`Group`] is passed around like a device, and a group of one is a group, so nobody asks whether
 //! the program is distributed. Ranks are threads of this process, each with its own pool of
-//! workers: [`on_ranks`].
+//! workers: [`on_ranks`]; or, with the feature `mpi`, processes that MPI joins.
 //!
 //! Every call posts a header to its peers (which call it is, in which order, of what shape) and
 //! compares theirs with its own before any of it is delivered. A rank that does not come within the
@@ -19,6 +19,8 @@ mod hall;
 mod link;
 mod membership;
 mod mesh;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod parcel;
 mod ranks;
 

@@ -62,7 +62,7 @@ impl Ranks {
         Hall::new(self.size, self.deadline, self.checked)
     }
 
-    fn pool(&self, rank: usize) -> Result<ThreadPool> {
+    pub(crate) fn pool(&self, rank: usize) -> Result<ThreadPool> {
         let builder = ThreadPoolBuilder::new()
             .num_threads(self.threads)
             .thread_name(move |worker| format!("rank {rank} worker {worker}"));
@@ -108,7 +108,7 @@ fn run_rank<T: Send>(
     result
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "without a message".to_owned())

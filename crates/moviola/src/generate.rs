@@ -212,8 +212,8 @@ fn make(arguments: &Arguments, clock: &Clock) -> Outcome {
         }
     };
     match &arguments.save_latents {
-        Some(path) => Ok(output::write(path, &answer.latents_file()?)?),
-        None => Ok(()),
+        Some(path) if LayoutArguments::owns() => Ok(output::write(path, &answer.latents_file()?)?),
+        _ => Ok(()),
     }
 }
 

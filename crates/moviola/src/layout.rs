@@ -6,6 +6,7 @@ use comm::{Axis, Group, MeshShape, Ranks};
 use parallel::{Layout, Pipeline, Plan, Refusal, Workload};
 
 use crate::failure::{Failure, Outcome};
+use crate::launch::Process;
 
 /// Where `--help` lists these.
 const RANKS: &str = "Ranks";
@@ -59,6 +60,7 @@ impl LayoutArguments {
     /// Whether anything is asked for.
     pub(crate) fn is_given(&self) -> bool {
         self.ranks.is_some()
+            || Process::of_job().is_some()
             || self.patches.is_some()
             || self.warmup.is_some()
             || self.stages.is_some()
@@ -86,7 +88,16 @@ impl LayoutArguments {
         let mesh = self.degrees().iter().fold(MeshShape::default(), |mesh, (axis, degree)| {
             mesh.with(*axis, degree.unwrap_or(1))
         });
-        let ranks = self.ranks.or(mesh.size()).unwrap_or(usize::MAX);
+        let job = Process::of_job();
+        if let (Some(Process { size, .. }), Some(ranks)) = (job, self.ranks)
+            && size != ranks
+        {
+            let reason =
+                format!("--ranks: it is {ranks}, but {size} processes were started; leave it out");
+            return Err(Failure::Refused(reason));
+        }
+        let of_job = job.map(|process| process.size);
+        let ranks = of_job.or(self.ranks).or(mesh.size()).unwrap_or(usize::MAX);
         if !(1..=MOST_RANKS).contains(&ranks) {
             let reason = format!("--ranks: it is {ranks}; choose 1 to {MOST_RANKS}");
             return Err(Failure::Refused(reason));
@@ -111,7 +122,13 @@ impl LayoutArguments {
         })
     }
 
-    /// Runs `body` on every rank, each with so many threads, and returns what the first one gives.
+    /// Whether this process has the first rank, which gets what is made.
+    pub(crate) fn owns() -> bool {
+        Process::of_job().is_none_or(|process| process.rank == 0)
+    }
+
+    /// Runs `body` on every rank, each with so many threads, and returns what the first one gives, or this
+    /// process's, where ranks are processes.
     ///
     /// # Errors
     /// Whatever a rank reports first that is not about another rank.
@@ -123,9 +140,14 @@ impl LayoutArguments {
     ) -> Outcome<T> {
         let size = plan.layout().ranks;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Processes of one host share its cores; how many are here only the launcher knows, so a half that
+        // is idle is better than ranks that wait for one another.
         let threads = threads.unwrap_or((cores / size).max(1));
         let deadline = Duration::from_secs(self.timeout);
         let ranks = Ranks { threads, deadline, ..Ranks::new(size) };
+        if Process::of_job().is_some() {
+            return run_as_process(&ranks, body);
+        }
         let mut results: Vec<Outcome<T>> = ranks
             .run(body)
             .into_iter()
@@ -137,4 +159,17 @@ impl LayoutArguments {
         let first = first.or_else(|| results.iter().position(Result::is_err)).unwrap_or(0);
         results.swap_remove(first)
     }
+}
+
+/// Runs the rank of this process.
+#[cfg(feature = "mpi")]
+fn run_as_process<T: Send>(ranks: &Ranks, body: impl Fn(Group) -> Outcome<T> + Sync) -> Outcome<T> {
+    let failed = |error: comm::Error| Failure::Rank(error.to_string());
+    comm::mpi::run(ranks, |group| body(group)).map_err(failed)?.finish()
+}
+
+/// Refused before it comes here.
+#[cfg(not(feature = "mpi"))]
+fn run_as_process<T>(_: &Ranks, _: impl Fn(Group) -> Outcome<T>) -> Outcome<T> {
+    Err(Failure::refused("this binary knows no MPI"))
 }

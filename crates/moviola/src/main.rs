@@ -12,6 +12,7 @@ mod generate;
 mod given;
 mod hub;
 mod inputs;
+mod launch;
 mod layout;
 mod output;
 mod preprocess;
@@ -71,10 +72,31 @@ enum Command {
     },
 }
 
+impl Command {
+    fn name(&self) -> &'static str {
+        match self {
+            Command::Generate(_) => "generate",
+            Command::Quickstart(_) => "quickstart",
+            Command::Train(_) => "train",
+            Command::Export(_) => "export",
+            Command::Exam(_) => "exam",
+            Command::Preprocess(_) => "preprocess",
+            Command::Doctor(_) => "doctor",
+            Command::Inspect { .. } => "inspect",
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let clock = Clock::new(Instant::now());
     kernels::keep_freed_pages();
-    let result = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    if let Some(process) = launch::Process::of_job()
+        && let Err(failure) = process.check(command.name())
+    {
+        return finish(Err(failure));
+    }
+    let result = match command {
         Command::Generate(arguments) => generate::run(&arguments, &clock),
         Command::Quickstart(arguments) => quickstart::run(&arguments, &clock),
         Command::Train(arguments) => train::run(&arguments),
@@ -92,6 +114,9 @@ fn finish(result: Outcome<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(err) => {
+            if let Some(process) = launch::Process::of_job() {
+                process.wait_for_the_first();
+            }
             eprintln!("error: {err}");
             ExitCode::from(err.code())
         }

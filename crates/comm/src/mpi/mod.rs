@@ -1,0 +1,241 @@
+//! Ranks as processes that MPI joins: one rank each.
+//!
+//! The thread that calls [`run`] owns MPI: it initialises it, sends, receives and ends it. The rank itself runs
+//! on a pool of workers beside it, so that messages move while it computes. What arrives goes into a hall
+//! like that of thread ranks, where the rank waits, compares headers and names who is missing: one watchdog
+//! for both.
+
+mod postman;
+mod wire;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rayon::ThreadPool;
+
+use self::postman::Postman;
+use self::wire::Message;
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::group::Group;
+use crate::hall::Hall;
+use crate::link::{Link, Post, Slot};
+use crate::parcel::Parcel;
+use crate::ranks::{Ranks, message};
+
+/// How long a process whose job failed tries to tell the others before it leaves.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Runs `body` as this process's rank and returns what it gave. `ranks.size` must be the number of
+/// processes.
+///
+/// A body that fails or panics breaks the world: the other ranks wake up and fail too.
+///
+/// # Errors
+/// MPI cannot be used, there are other than `ranks.size` processes, or the body panicked.
+pub fn run<T: Send, E: Send + fmt::Display>(
+    ranks: &Ranks,
+    body: impl FnOnce(Group) -> Result<T, E> + Send,
+) -> Result<Ended<Result<T, E>>> {
+    let mut postman = Postman::start()?;
+    let (rank, size) = (postman.rank, postman.size);
+    if size != ranks.size {
+        let reason = format!("{size} processes were started for {} ranks", ranks.size);
+        return Err(Error::Launch { reason });
+    }
+    let pool = ranks.pool(rank)?;
+    let hall = Arc::new(Hall::new(size, ranks.deadline, ranks.checked));
+    let (outgoing, letters) = channel();
+    let link = Arc::new(MpiLink { hall: Arc::clone(&hall), rank, size, outgoing });
+    let result = thread::scope(|scope| {
+        let body = scope.spawn(move || run_rank(&link, &pool, body));
+        deliver(&mut postman, &hall, &letters, || body.is_finished());
+        body.join().expect("a rank's panic is caught on its own thread")
+    })?;
+    Ok(Ended { result, postman: Some(postman), broken: hall.broken_by().is_some() })
+}
+
+fn run_rank<T: Send, E: Send + fmt::Display>(
+    link: &Arc<MpiLink>,
+    pool: &ThreadPool,
+    body: impl FnOnce(Group) -> Result<T, E> + Send,
+) -> Result<Result<T, E>> {
+    let (rank, size) = (link.rank, link.size);
+    let group = Group::world(Arc::clone(link) as Arc<dyn Link>, "world", size, rank);
+    // What the body shares with others is the hall, which stays consistent when it unwinds.
+    let result = catch_unwind(AssertUnwindSafe(|| pool.install(|| body(group))));
+    let result = result.map_err(|panic| {
+        let error = Error::Panicked { rank, message: message(panic.as_ref()) };
+        link.fail(rank, error.clone());
+        error
+    });
+    if let Ok(Err(error)) = &result {
+        link.fail(rank, Error::Elsewhere { rank, reason: error.to_string() });
+    }
+    link.end();
+    result
+}
+
+/// What a rank gave; MPI is ended when this is.
+pub struct Ended<T> {
+    /// What the body returned.
+    pub result: T,
+    postman: Option<Postman>,
+    broken: bool,
+}
+
+impl<T> Ended<T> {
+    /// Ends MPI, on all ranks together, and hands out the result. After a failure nothing is waited for, and
+    /// MPI is left as it is: the process is to exit with a code that is not zero.
+    pub fn finish(mut self) -> T {
+        if let Some(postman) = self.postman.take() {
+            postman.finish(self.broken);
+        }
+        self.result
+    }
+}
+
+/// Carries messages until the rank has ended, all it sent is gone, and all others have ended too.
+fn deliver(
+    postman: &mut Postman,
+    hall: &Hall,
+    letters: &Receiver<Letter>,
+    has_ended: impl Fn() -> bool,
+) {
+    let mut idle = Idle::default();
+    let mut rest = false;
+    // Since when the job is known to have failed.
+    let mut failed: Option<Instant> = None;
+    loop {
+        let mut busy = false;
+        while let Ok(Letter { to, message }) = letters.try_recv() {
+            postman.send(to, message);
+            busy = true;
+        }
+        for (from, bytes) in postman.receive() {
+            busy = true;
+            match Message::decode(&bytes) {
+                Some(message) => hand_over(hall, from, message),
+                None => _ = hall.fail(from, Error::Damaged { rank: from }),
+            }
+        }
+        let sending = postman.is_sending();
+        if hall.broken_by().is_some() {
+            let since = *failed.get_or_insert_with(Instant::now);
+            if rest && (!sending || since.elapsed() > FAREWELL) {
+                return;
+            }
+        }
+        if rest && !sending && hall.have_ended() {
+            return;
+        }
+        // What was put into the box before the end is seen in the round after it.
+        rest = has_ended() && !busy;
+        idle.pause(busy);
+    }
+}
+
+fn hand_over(hall: &Hall, from: usize, message: Message) {
+    match message {
+        Message::Post(slot, post) => _ = hall.post(slot, post),
+        Message::StartWork(what, limit) => hall.start_work(from, &what, limit),
+        Message::FinishWork => hall.finish_work(from),
+        Message::Failed(reason) => _ = hall.fail(from, Error::Elsewhere { rank: from, reason }),
+        Message::Ended => hall.end(from),
+    }
+}
+
+/// How long to sleep when nothing moves: little at first, so that short exchanges are quick.
+#[derive(Default)]
+struct Idle(u32);
+
+impl Idle {
+    /// The longest sleep; a message waits no longer than this to be seen.
+    const LONGEST: Duration = Duration::from_micros(100);
+
+    fn pause(&mut self, busy: bool) {
+        self.0 = if busy { 0 } else { (self.0 + 1).min(20) };
+        match self.0 {
+            0..5 => thread::yield_now(),
+            rounds => {
+                thread::sleep(Self::LONGEST.min(Duration::from_micros(5 * u64::from(rounds))))
+            }
+        }
+    }
+}
+
+/// A message and who it is for.
+struct Letter {
+    to: usize,
+    message: Message,
+}
+
+/// The hall of this process and the way to the others.
+struct MpiLink {
+    hall: Arc<Hall>,
+    rank: usize,
+    size: usize,
+    outgoing: Sender<Letter>,
+}
+
+impl MpiLink {
+    fn send(&self, to: usize, message: Message) {
+        // The postman is gone only when this process is ending.
+        _ = self.outgoing.send(Letter { to, message });
+    }
+
+    fn tell_all(&self, message: impl Fn() -> Message) {
+        (0..self.size).filter(|to| *to != self.rank).for_each(|to| self.send(to, message()));
+    }
+
+    /// The rank makes no further calls.
+    fn end(&self) {
+        self.hall.end(self.rank);
+        self.tell_all(|| Message::Ended);
+    }
+
+    /// Tells the others of a failure that began here.
+    fn spread<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && self.hall.broken_by() == Some(self.rank)
+        {
+            self.tell_all(|| Message::Failed(error.to_string()));
+        }
+        result
+    }
+}
+
+impl Link for MpiLink {
+    fn post(&self, slot: Slot, post: Post) -> Result<()> {
+        if slot.to == self.rank {
+            return self.hall.post(slot, post);
+        }
+        self.hall.note(self.rank, &post.call)?;
+        self.send(slot.to, Message::Post(slot, post));
+        Ok(())
+    }
+
+    fn collect(&self, rank: usize, slots: &[Slot], call: &Call) -> Result<Vec<Vec<Parcel>>> {
+        self.spread(self.hall.collect(rank, slots, call))
+    }
+
+    fn fail(&self, rank: usize, error: Error) -> Error {
+        let error = self.hall.fail(rank, error);
+        _ = self.spread(Err::<(), _>(error.clone()));
+        error
+    }
+
+    fn start_work(&self, rank: usize, what: &str, limit: Duration) {
+        self.hall.start_work(rank, what, limit);
+        self.tell_all(|| Message::StartWork(what.into(), limit));
+    }
+
+    fn finish_work(&self, rank: usize) {
+        self.hall.finish_work(rank);
+        self.tell_all(|| Message::FinishWork);
+    }
+}

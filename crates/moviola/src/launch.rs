@@ -1,0 +1,64 @@
+//! Processes that a launcher started together: `mpirun`, `mpiexec`, `srun`.
+
+use std::env;
+use std::thread;
+use std::time::Duration;
+
+use crate::failure::{Failure, Outcome};
+
+/// Where launchers say which process this is and how many there are.
+const VARIABLES: [(&str, &str); 4] = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("PMIX_RANK", "PMIX_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+];
+
+/// How long a process that is not the first waits before it tells an error: where all have the same one, the
+/// first process tells it, and the launcher ends the others.
+const AFTER_THE_FIRST: Duration = Duration::from_secs(3);
+
+/// One of several processes of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+}
+
+impl Process {
+    /// This process, if a launcher started several.
+    pub(crate) fn of_job() -> Option<Process> {
+        let number = |name: &str| env::var(name).ok()?.parse::<usize>().ok();
+        let found = VARIABLES
+            .iter()
+            .find_map(|(rank, size)| Some(Process { rank: number(rank)?, size: number(size)? }));
+        found.filter(|process| process.size > 1)
+    }
+
+    /// Refuses what cannot be done by several processes.
+    ///
+    /// # Errors
+    /// This binary cannot, or the command cannot.
+    pub(crate) fn check(self, command: &str) -> Outcome {
+        let Process { rank, size } = self;
+        if !cfg!(feature = "mpi") {
+            return Err(Failure::Refused(format!(
+                "this is process {rank} of {size} that a launcher started, but this binary knows no MPI; build \
+                 it with `cargo build --release --features mpi`, or start one process with --ranks {size}"
+            )));
+        }
+        match command {
+            "generate" => Ok(()),
+            _ => Err(Failure::Refused(format!(
+                "`{command}` runs in one process, but a launcher started {size}; start it alone"
+            ))),
+        }
+    }
+
+    /// Lets the first process speak first.
+    pub(crate) fn wait_for_the_first(self) {
+        if self.rank > 0 {
+            thread::sleep(AFTER_THE_FIRST);
+        }
+    }
+}

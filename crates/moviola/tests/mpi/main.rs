@@ -1,0 +1,172 @@
+//! Ranks as processes that `mpirun` starts: the latents of one process, and an end when one of them is lost.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use safetensors::SafeTensors;
+
+const MOVIOLA: &str = env!("CARGO_BIN_EXE_moviola");
+
+/// `moviola` as so many processes; as it is for one.
+fn moviola(processes: usize, arguments: &[&str]) -> Command {
+    let mut command = match processes {
+        1 => Command::new(MOVIOLA),
+        _ => {
+            let mut command = Command::new("mpirun");
+            command.args(["-n", &processes.to_string(), "--oversubscribe", "--bind-to", "none"]);
+            command.arg(MOVIOLA);
+            command
+        }
+    };
+    // Tests may run as root, in a container, where Open MPI wants to hear twice that this is meant.
+    command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    command.args(arguments);
+    command
+}
+
+fn golden(name: &str) -> String {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens")).join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The latents of a request by so many processes.
+fn latents(model: &str, processes: usize, layout: &[&str]) -> Vec<f32> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (model, clip, file) = (golden(model), path("clip.png"), path("latents.safetensors"));
+    let words = ["generate", "--model", &model, "--prompt", "a fox", "--prompt", "a red cat"];
+    let sizes = ["--height", "32", "--width", "32", "--steps", "3", "--seed", "5"];
+    let files = ["--guidance", "3", "--output", &clip, "--save-latents", &file, "--timeout", "60"];
+    let frames: &[&str] = if model.contains("wan") { &["--frames", "5"] } else { &[] };
+    let all = [&words[..], &sizes, &files, frames, layout].concat();
+    let output = moviola(processes, &all).output().unwrap();
+    assert!(output.status.success(), "{processes} processes, {layout:?}: {}", told(&output));
+    let bytes = fs::read(&file).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let data = tensors.tensor("latents").unwrap().data().to_vec();
+    data.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+}
+
+/// Layouts by their number of processes; whether sums have the order of one.
+const LAYOUTS: [(usize, &[&str], bool); 8] = [
+    (2, &[], true),
+    (2, &["--data", "2"], true),
+    (2, &["--ulysses", "2"], true),
+    (2, &["--pipefusion", "2", "--patches", "1"], true),
+    (4, &["--cfg", "2", "--ulysses", "2", "--vae-ranks", "2"], true),
+    (2, &["--ring", "2"], false),
+    (2, &["--tensor", "2"], false),
+    (4, &["--cfg", "2", "--ring", "2"], false),
+];
+
+#[test]
+fn processes_make_the_latents_of_one() {
+    for model in ["wan-tiny", "pixart-tiny"] {
+        let want = latents(model, 1, &[]);
+        let square = want.iter().map(|x| x * x).sum::<f32>();
+        for (processes, layout, to_the_bit) in LAYOUTS {
+            if layout.contains(&"--pipefusion") && model == "wan-tiny" {
+                // It has one block.
+                continue;
+            }
+            let got = latents(model, processes, layout);
+            assert_eq!(got.len(), want.len());
+            let off = got.iter().zip(&want).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
+            match to_the_bit {
+                true => assert!(got == want, "{model} {layout:?}"),
+                false => assert!((off / square).sqrt() <= 1e-5, "{model} {layout:?}: {off}"),
+            }
+        }
+    }
+}
+
+/// A bad argument is told once, and nothing is written.
+#[test]
+fn a_refusal_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, clip) = (golden("wan-tiny"), folder.path().join("clip.gif"));
+    let words = ["generate", "--model", &model, "--prompt", "x", "--output"];
+    let more = [clip.to_str().unwrap(), "--ulysses", "3"];
+    let output = moviola(3, &[&words[..], &more].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert_eq!(told(&output).matches("error: --ulysses: 2 heads").count(), 1, "{}", told(&output));
+    let output = moviola(2, &["inspect", &model]).output().unwrap();
+    assert!(told(&output).contains("runs in one process"), "{}", told(&output));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// A job that goes on until something happens to it.
+struct Job {
+    launcher: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Job {
+    fn start(layout: &[&str]) -> Job {
+        let folder = tempfile::tempdir().unwrap();
+        let (model, clip) = (golden("wan-tiny"), folder.path().join("clip.gif"));
+        let words = ["generate", "--model", &model, "--prompt", "x", "--steps", "1000"];
+        let sizes = ["--height", "64", "--width", "64", "--frames", "33", "--timeout", "4"];
+        let more = ["--output", clip.to_str().unwrap()];
+        let mut command = moviola(2, &[&words[..], &sizes, &more, layout].concat());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        Job { launcher: command.spawn().unwrap(), folder }
+    }
+
+    /// The processes of the ranks, once there are two.
+    fn ranks(&self) -> Vec<String> {
+        let begun = Instant::now();
+        loop {
+            let parent = self.launcher.id().to_string();
+            let found = Command::new("pgrep").args(["-P", &parent, "moviola"]).output().unwrap();
+            let text = String::from_utf8_lossy(&found.stdout).into_owned();
+            let all: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            if all.len() == 2 {
+                return all;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "no two ranks: {text}");
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Sends a signal to the second rank in the middle of its work; what the job then says.
+    fn hit(self, signal: &str) -> String {
+        let ranks = self.ranks();
+        sleep(Duration::from_secs(3));
+        let sent = Command::new("kill").args([signal, &ranks[1]]).status().unwrap();
+        assert!(sent.success(), "rank 1 was gone before");
+        let begun = Instant::now();
+        let output = self.launcher.wait_with_output().unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(30), "it took {:?}", begun.elapsed());
+        assert!(!output.status.success());
+        let is_left = |pid: &String| Path::new("/proc").join(pid).exists();
+        while ranks.iter().any(is_left) {
+            assert!(begun.elapsed() < Duration::from_secs(40), "orphans: {}", told(&output));
+            sleep(Duration::from_millis(100));
+        }
+        let files: Vec<_> = fs::read_dir(self.folder.path()).unwrap().collect();
+        assert!(files.is_empty(), "half-written: {files:?}");
+        told(&output)
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_the_job() {
+    let told = Job::start(&["--ulysses", "2"]).hit("-KILL");
+    assert!(told.contains("rank 1"), "{told}");
+}
+
+#[test]
+fn a_stopped_rank_is_named_with_its_call() {
+    let told = Job::start(&["--ulysses", "2"]).hit("-STOP");
+    assert!(told.contains("rank 1 did not come") && told.contains("group `"), "{told}");
+}
