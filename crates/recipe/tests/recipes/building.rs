@@ -297,7 +297,7 @@ fn a_lora_is_exported_in_two_dialects() {
     }
     assert_eq!(changed, 8, "four layers of two attentions learn");
     let single = temporary.path().join("whole.safetensors");
-    student.write_file(&single).unwrap();
+    student.write_file(&single, Dialect::Diffusers).unwrap();
     let read = nn::Store::open(&[single], nn::Precision::Stored, &Device::flex()).unwrap();
     assert_eq!(read.iter().count(), merged.iter().count());
 }
