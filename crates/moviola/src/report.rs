@@ -12,9 +12,6 @@ use crate::session::Learnt;
 /// The name of the page in the folder of a run.
 pub(crate) const FILE: &str = "report.html";
 
-/// Frames per second at which clips of the shapes world are shown: slower than they play, to be seen.
-const RATE: f64 = 8.0;
-
 fn refused(error: impl std::fmt::Display) -> Failure {
     Failure::Refused(error.to_string())
 }
@@ -46,7 +43,7 @@ pub(crate) fn with_run(
     Ok(page.facts("The run", facts).history("How it went", &history))
 }
 
-/// The page with the marks and clips of an exam, which are also left as files.
+/// The page with the marks and clips of an exam, which are also left as files and play at `rate`.
 ///
 /// # Errors
 /// A clip cannot be written.
@@ -54,7 +51,7 @@ pub(crate) fn with_exam(
     page: Page,
     score: &Score,
     answers: &[Answer],
-    folder: &Path,
+    (folder, rate): (&Path, FrameRate),
 ) -> Outcome<Page> {
     let row = |name: &str, share: Share| journal::Score {
         name: name.to_owned(),
@@ -75,7 +72,7 @@ pub(crate) fn with_exam(
     let mut shown = Vec::new();
     for (index, answer) in answers.iter().enumerate() {
         let path = clips.join(format!("{index:02}.gif"));
-        write_clip(&path, answer).map_err(refused)?;
+        write_clip(&path, answer, rate).map_err(refused)?;
         let bytes = std::fs::read(&path).map_err(refused)?;
         let verdict = if answer.is_right() { Verdict::Right } else { Verdict::Wrong };
         let wrong = ["shape", "colour", "direction"].iter().zip(answer.right);
@@ -92,8 +89,8 @@ pub(crate) fn with_exam(
     Ok(page.headline(&number, &meaning).scores("Marks", rows).clips("All clips", shown))
 }
 
-fn write_clip(path: &Path, answer: &Answer) -> data::media::Result<()> {
-    let mut writer = ClipWriter::create(path, FrameRate::from_number(RATE)?)?;
+fn write_clip(path: &Path, answer: &Answer, rate: FrameRate) -> data::media::Result<()> {
+    let mut writer = ClipWriter::create(path, rate)?;
     let [frames, height, width] = answer.clip.size();
     for frame in 0..frames {
         writer.push(&Frame::new(height, width, answer.clip.frame(frame).to_vec())?)?;

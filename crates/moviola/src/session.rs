@@ -12,6 +12,7 @@ use train::{Callback, Resumed};
 
 use crate::failure::{Failure, Outcome};
 use crate::hub;
+use crate::voice::Voice;
 use crate::watch::Watch;
 
 /// A training that is over.
@@ -33,17 +34,17 @@ pub(crate) fn learn(
     folder: &Path,
     stop: &Arc<AtomicBool>,
     device: &Device,
-    again: &str,
+    (again, voice): (&str, Voice),
 ) -> Outcome<Learnt> {
     let begun = Instant::now();
     let hub = &hub::from_environment();
     let negative = recipe.negative(device, hub)?;
     if negative.is_some() {
         let [most, now] = ["VmHWM:", "VmRSS:"].map(memory);
-        eprintln!(
+        voice.say(&format!(
             "the negative prompt is encoded and its encoder freed; memory in use: {now}, with the \
              encoder {most}"
-        );
+        ));
     }
     let journal = Journal::new(folder);
     let own = journal.clone();
@@ -53,7 +54,7 @@ pub(crate) fn learn(
             reason: err.to_string(),
         })
     });
-    let watch = Watch::new(recipe.run.steps);
+    let watch = Watch::new(recipe.run.steps, voice);
     let goal = watch.goal();
     let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(watch), Box::new(journal.clone())];
     let environment = Environment {
@@ -72,28 +73,28 @@ pub(crate) fn learn(
     let mut trainer = trainer.stopping_at(Arc::clone(stop));
     let resumed = trainer.resume(&FREE, device)?;
     let from = resumed.as_ref().map_or(0, |resumed| resumed.step);
-    tell(resumed);
+    tell(resumed, voice);
     let step = trainer.run()?;
-    eprintln!("peak memory: {}", memory("VmHWM:"));
+    voice.say(&format!("peak memory: {}", memory("VmHWM:")));
     if step < recipe.run.steps {
-        let text = format!("stopped after step {step}; `{again}` goes on from there");
+        let text = format!("stopped after step {step}; this goes on from there: {again}");
         return Err(Failure::Interrupted(text));
     }
     Ok(Learnt { facts, seconds: begun.elapsed().as_secs_f64(), from })
 }
 
 /// Says where a run goes on.
-fn tell(resumed: Option<Resumed>) {
+fn tell(resumed: Option<Resumed>, voice: Voice) {
     let Some(resumed) = resumed else { return };
     for skipped in &resumed.skipped {
-        eprintln!("passing over {}: {}", skipped.path.display(), skipped.reason);
+        voice.warn(&format!("passing over {}: {}", skipped.path.display(), skipped.reason));
     }
-    eprintln!("going on after step {} from {}", resumed.step, resumed.path.display());
+    voice.say(&format!("going on after step {} from {}", resumed.step, resumed.path.display()));
     let recorded = train::checkpoint::read_manifest(&resumed.path);
     if recorded.is_ok_and(|manifest| manifest.origins.is_empty()) {
-        eprintln!(
-            "note: that checkpoint is of a version that did not record its dataset and base weights; \
-             whether they are the same was not checked"
+        voice.warn(
+            "that checkpoint is of a version that did not record its dataset and base weights; whether \
+             they are the same was not checked",
         );
     }
 }

@@ -6,6 +6,7 @@ use journal::Page;
 use recipe::Recipe;
 
 use crate::failure::Outcome;
+use crate::voice::Voice;
 use crate::{device, hub, report, session, signals, threads};
 
 /// Run a recipe, or go on with a run that was stopped.
@@ -44,7 +45,7 @@ const EXAMPLES: &str = "Examples:
 ///
 /// # Errors
 /// Something is wrong with the recipe, a model, the data or the disk.
-pub(crate) fn run(arguments: &Arguments) -> Outcome {
+pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     if arguments.schema {
         let schema = serde_json::to_string_pretty(&Recipe::schema()).expect("a schema is JSON");
         return Ok(crate::say(format_args!("{schema}\n"))?);
@@ -54,13 +55,19 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let device = device::parse(&arguments.device)?;
     threads::within(arguments.threads, || match arguments.dry_run {
         true => dry_run(&recipe, &device),
-        false => learn(arguments, &recipe, device),
+        false => learn(arguments, &recipe, device, voice),
     })
 }
 
-fn learn(arguments: &Arguments, recipe: &Recipe, device: burn::tensor::Device) -> Outcome {
+fn learn(
+    arguments: &Arguments,
+    recipe: &Recipe,
+    device: burn::tensor::Device,
+    voice: Voice,
+) -> Outcome {
     let folder = arguments.run.as_ref().expect("the arguments require it");
-    let learnt = session::learn(recipe, folder, &signals::watch()?, &device, "the same command")?;
+    let (stop, again) = (signals::watch()?, crate::command_line());
+    let learnt = session::learn(recipe, folder, &stop, &device, (&again, voice))?;
     let page = report::with_run(Page::new("A training run"), recipe, &learnt, folder)?;
     report::write(page, folder)?;
     Ok(crate::say(format_args!("{}\n", folder.display()))?)

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod asking;
 mod conditions;
 mod folder;
 mod generate;
@@ -9,6 +10,7 @@ mod inputs;
 mod inspect;
 mod preprocess;
 mod ranks;
+mod records;
 mod refusals;
 mod training;
 mod wan;
