@@ -140,8 +140,8 @@ impl LayoutArguments {
         }
     }
 
-    /// The same, patient for as long as another.
-    pub(crate) fn as_patient_as(self, other: &LayoutArguments) -> LayoutArguments {
+    /// The same, whose ranks wait for each other as long as those of another.
+    pub(crate) fn waiting_like(self, other: &LayoutArguments) -> LayoutArguments {
         LayoutArguments { timeout: other.timeout, ..self }
     }
 

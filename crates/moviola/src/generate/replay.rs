@@ -170,7 +170,7 @@ impl Record {
             resolution_binning: self.resolution_binning,
             clean_caption: self.clean_caption,
             tile_vae: self.tile_vae,
-            layout: self.layout.clone().unwrap_or_default().as_patient_as(&asked.layout),
+            layout: self.layout.clone().unwrap_or_default().waiting_like(&asked.layout),
             fps: self.fps,
             without_audio: self.without_audio,
             output: Some(asked.output.clone().unwrap_or_else(|| beside(path))),

@@ -4,6 +4,8 @@
 
 mod asking;
 mod conditions;
+mod ending;
+mod exports;
 mod folder;
 mod generate;
 mod inputs;

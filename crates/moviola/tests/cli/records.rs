@@ -158,6 +158,34 @@ fn rows_of_files_belong_to_their_samples() {
     }
 }
 
+/// Ranks whose sums have another order are told, and make the same numbers again.
+#[test]
+fn a_layout_is_recorded() {
+    let copy = Copy::of("wan-tiny");
+    let path = |name: &str| copy.path(name).to_str().unwrap().to_owned();
+    let small = ["--prompt", "a fox", "--prompt", "an owl", "--steps", "2", "--frames", "5"];
+    let small = [&small[..], &SMALL, &["--max-tokens", "8"]].concat();
+    let made = |name: &str, layout: &[&str]| {
+        let out = copy.generate_new(name, &[&small[..], layout].concat());
+        assert!(out.status.success(), "{layout:?}: {}", words(&out));
+        let (stem, extension) = name.split_once('.').unwrap();
+        let name = format!("{stem}-001.{extension}");
+        (fs::read(path(&name)).unwrap(), copy.record(&name)["layout"].clone(), name)
+    };
+    let (plain, layout, _) = made("plain.safetensors", &[]);
+    assert_eq!(layout, Value::Null);
+    let (ringed, layout, name) = made("ring.safetensors", &["--ring", "3", "--data", "2"]);
+    assert_eq!(layout, json!({ "ring": 3 }));
+    assert_ne!(ringed, plain, "the sums of a ring have another order");
+    let replay = ["generate", "--replay", &path(&format!("{name}.json"))];
+    good(&[&replay[..], &["--output", &path("again.safetensors")]].concat());
+    assert_eq!(fs::read(path("again.safetensors")).unwrap(), ringed);
+    refused(&[&replay[..], &["--ring", "2"]].concat(), &["--replay", "--ring"]);
+    // What --ranks chose for two samples is what is told, and not what it would choose for one.
+    let (_, layout, _) = made("auto.safetensors", &["--ranks", "4"]);
+    assert_eq!(layout, json!({ "cfg": 2 }));
+}
+
 /// A record whose inputs changed is refused, and all that changed is named.
 #[test]
 fn inputs_that_changed_are_named() {

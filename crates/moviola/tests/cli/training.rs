@@ -30,7 +30,7 @@ pub(crate) fn words(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn arguments(run: &Path, steps: usize, more: &[&str]) -> Vec<String> {
+pub(crate) fn arguments(run: &Path, steps: usize, more: &[&str]) -> Vec<String> {
     let mut all = vec!["train".to_owned(), recipe("quickstart.yaml")];
     all.extend(["--run".to_owned(), run.to_str().unwrap().to_owned()]);
     all.extend(["--set".to_owned(), format!("loop.steps={steps}")]);
@@ -137,10 +137,6 @@ fn a_run_is_seen_exported_examined_and_generates() {
     let export = ["export", &text("run"), "--ema", "--output", &text("model")];
     assert!(run(&export).status.success());
     assert!(!run(&export).status.success(), "nothing is overwritten");
-    let dialect = ["export", &text("run"), "--output", &text("other"), "--dialect", "comfyui"];
-    let out = run(&dialect);
-    assert!(String::from_utf8_lossy(&out.stderr).contains("--dialect is how a LoRA calls"));
-    assert!(out.status.code() == Some(2) && !path("other").exists());
     let exam = ["exam", "--model", &text("model"), "--steps", "1", "--output", &text("exam.json")];
     let out = run(&exam);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
