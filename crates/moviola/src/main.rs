@@ -19,6 +19,7 @@ mod preprocess;
 mod questions;
 mod quickstart;
 mod report;
+mod reporter;
 mod session;
 mod signals;
 mod threads;

@@ -14,6 +14,7 @@ use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::exam::{self, Sampling};
 use crate::failure::{Failure, Outcome};
+use crate::report::Told;
 use crate::session::{self, Learnt};
 use crate::voice::Voice;
 use crate::{hub, output, report, signals, threads};
@@ -23,6 +24,9 @@ const SAMPLING: Sampling = Sampling { steps: Some(16), timesteps: None, guidance
 
 /// The recipe, so that the binary needs no other file.
 const RECIPE: &str = include_str!("../../../recipes/quickstart.yaml");
+
+/// What it is called among others.
+const BUILT_IN: &str = "recipes/quickstart.yaml";
 
 /// Train a tiny text-to-video model on the shapes world, and score it.
 #[derive(clap::Args, Clone, Debug)]
@@ -49,7 +53,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
     let recipe = match &arguments.recipe {
         Some(path) => Recipe::read(path, &arguments.set)?,
-        None => Recipe::parse(RECIPE, Path::new("recipes/quickstart.yaml"), &arguments.set)?,
+        None => Recipe::parse(RECIPE, Path::new(BUILT_IN), &arguments.set)?,
     };
     let shapes = shapes(&recipe)?;
     threads::within(arguments.threads, || show(arguments, (&recipe, shapes), voice, clock))
@@ -65,8 +69,11 @@ fn show(
     let (device, folder) = (Device::flex(), &arguments.run);
     let model = folder.join("model");
     let earlier = is_ours(&model)?;
-    let again = crate::command_line();
-    let learnt = session::learn(recipe, folder, &stop, &device, (&again, voice))?;
+    let name = match &arguments.recipe {
+        Some(path) => path.display().to_string(),
+        None => BUILT_IN.to_owned(),
+    };
+    let learnt = session::learn(recipe, folder, &stop, &device, (&name, voice))?;
     if earlier {
         // It may be of a shorter run.
         std::fs::remove_dir_all(&model).map_err(|err| {
@@ -87,7 +94,8 @@ fn show(
     let page = Page::new("Shapes that move as they are told");
     let rate = FrameRate::from_number(pipeline.description().defaults.frame_rate)?;
     let page = report::with_exam(page, &score, &answers, (folder, rate))?;
-    let page = report::with_run(page, recipe, &learnt, folder)?;
+    let told = Told { recipe, name: &name, learnt: &learnt, folder };
+    let page = report::with_run(page, &told)?;
     report::write(page, folder)?;
     crate::say(format_args!(
         "model    {}\nreport   {}\nsummary  {}\n{}\n",

@@ -40,7 +40,7 @@ pub(crate) fn arguments(run: &Path, steps: usize, more: &[&str]) -> Vec<String> 
     all
 }
 
-fn train(folder: &Path, steps: usize, more: &[&str]) -> std::process::Output {
+pub(crate) fn train(folder: &Path, steps: usize, more: &[&str]) -> std::process::Output {
     let arguments = arguments(folder, steps, more);
     run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }

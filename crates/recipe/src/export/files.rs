@@ -1,6 +1,7 @@
 //! Files of an export, as they are copied and written.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, FloatDType, TensorData};
@@ -26,12 +27,18 @@ pub(super) fn copy(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Res
             } else if wanted(&relative.to_string_lossy()) {
                 let target = to.join(&relative);
                 make_parent(&target)?;
-                std::fs::copy(entry.path(), &target)
+                copy_bytes(&entry.path(), &target)
                     .map_err(|err| Error::file("write", &target, err))?;
             }
         }
     }
     Ok(())
+}
+
+/// The bytes alone: the copy has the permissions of any new file, whatever those of a cache are.
+fn copy_bytes(from: &Path, to: &Path) -> std::io::Result<()> {
+    let (mut from, mut to) = (File::open(from)?, File::create(to)?);
+    std::io::copy(&mut from, &mut to).map(drop)
 }
 
 pub(super) fn make_parent(path: &Path) -> Result<()> {

@@ -80,7 +80,7 @@ pub(crate) fn read(name: &str, overrides: &[String]) -> Recipe {
 pub(crate) fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
     let (device, hub, callbacks) = (Device::flex(), no_hub(), Vec::new());
     let negative = recipe.negative(&device, &hub)?;
-    let record = Box::new(|_: u64, _: &[(&str, f64)]| Ok(()));
+    let record = Box::new(|_: &recipe::Look<'_>| Ok(()));
     recipe.build(Environment { folder: run, device, hub: &hub, negative, callbacks, record })
 }
 
