@@ -4,16 +4,27 @@
 //! foresee and is created exclusively, so that no link planted there is followed; it gets the
 //! permissions that anything new gets (0666 or 0777 less the umask), is synced, and takes its name by
 //! a rename. Dropping it removes what there is. A device or a pipe is written to as it is, when all
-//! is there: it is never replaced by a file.
+//! is there: it is never replaced by a file. `-` is the standard output.
+//!
+//! A process that is ended by force cannot drop anything. What it was making is locked for as long as it
+//! lives, so whoever makes the same file next knows what was left behind, and removes it.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::process;
+use std::time::Duration;
 
 use tempfile::{Builder, NamedTempFile, TempDir};
 
 /// How the name of what is not finished ends.
 pub const UNFINISHED: &str = ".part";
+
+/// The target that is the standard output.
+pub const STDOUT: &str = "-";
+
+/// What is being made and not locked is given so long to be locked by whoever has just begun it.
+const NEWBORN: Duration = Duration::from_secs(10);
 
 /// What happens to a file that stands at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +89,11 @@ impl AsideFile {
             true => Aside::Unnamed(tempfile::tempfile()?),
             false => {
                 check_free(target, existing)?;
-                Aside::Named(beside(target, 0o666, |builder| builder.tempfile_in(folder))?)
+                remove_left_behind(target);
+                let file = beside(target, 0o666, |builder| builder.tempfile_in(folder))?;
+                // Where nothing can be locked, nothing is ever taken for left behind.
+                let _ = file.as_file().try_lock();
+                Aside::Named(file)
             }
         };
         Ok(AsideFile { target: target.to_owned(), existing, file: BufWriter::new(aside) })
@@ -122,7 +137,10 @@ impl AsideFile {
             }
             Aside::Unnamed(mut file) => {
                 file.seek(SeekFrom::Start(0))?;
-                let mut target = File::options().write(true).open(&self.target)?;
+                let mut target: Box<dyn Write> = match is_stdout(&self.target) {
+                    true => Box::new(io::stdout()),
+                    false => Box::new(File::options().write(true).open(&self.target)?),
+                };
                 io::copy(&mut file, &mut target)?;
                 target.flush()
             }
@@ -145,6 +163,8 @@ impl Write for AsideFile {
 pub struct AsideFolder {
     target: PathBuf,
     folder: TempDir,
+    /// Locked for as long as it is filled, where a folder can be.
+    _lock: Option<File>,
 }
 
 impl AsideFolder {
@@ -169,8 +189,10 @@ impl AsideFolder {
             (Ok(_), _) => return Err(there_is_a_file()),
             (Err(error), _) => return Err(error),
         }
+        remove_left_behind(target);
         let folder = beside(target, 0o777, |builder| builder.tempdir_in(parent))?;
-        Ok(AsideFolder { target: target.to_owned(), folder })
+        let lock = File::open(folder.path()).ok().filter(|folder| folder.try_lock().is_ok());
+        Ok(AsideFolder { target: target.to_owned(), folder, _lock: lock })
     }
 
     /// Where its files go until it appears.
@@ -222,6 +244,83 @@ pub fn check_writable(path: &Path) -> Result<()> {
     AsideFile::create(path, Existing::Replace).map(drop)
 }
 
+/// Checks that a file can be made at `path` once the folders that lead there are made.
+///
+/// # Errors
+/// The nearest of them that is there is none or not writable, or the path is a folder.
+pub fn check_writable_below(path: &Path) -> Result<()> {
+    if path.file_name().is_none() {
+        return check_writable(path);
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent.filter(|parent| !parent.exists()) {
+        None => check_writable(path),
+        // Anything in the nearest folder can be made if this can.
+        Some(missing) => check_writable_below(missing),
+    }
+}
+
+/// Makes the folders that lead to `path`, where they are missing.
+///
+/// # Errors
+/// The system's.
+pub fn make_parents(path: &Path) -> Result<()> {
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => fs::create_dir_all(parent),
+        None => Ok(()),
+    }
+}
+
+/// Removes what this process is making at `target`: for one that is about to be ended.
+pub fn remove_own_unfinished(target: &Path) {
+    for unfinished in unfinished(target).filter(|own| own.process == process::id()) {
+        unfinished.remove();
+    }
+}
+
+/// Removes what processes that are no more were making at `target`.
+fn remove_left_behind(target: &Path) {
+    unfinished(target).filter(Unfinished::is_left_behind).for_each(|own| own.remove());
+}
+
+/// Something that a process is or was making.
+struct Unfinished {
+    path: PathBuf,
+    process: u32,
+}
+
+impl Unfinished {
+    fn is_left_behind(&self) -> bool {
+        let Ok(found) = fs::symlink_metadata(&self.path) else { return false };
+        let age = found.modified().ok().and_then(|moment| moment.elapsed().ok());
+        let is_old = age.is_some_and(|age| age > NEWBORN);
+        let is_ours = found.is_file() || found.is_dir();
+        is_ours && is_old && File::open(&self.path).is_ok_and(|file| file.try_lock().is_ok())
+    }
+
+    /// What cannot be removed stays.
+    fn remove(&self) {
+        let _ = match self.path.is_dir() {
+            true => fs::remove_dir_all(&self.path),
+            false => fs::remove_file(&self.path),
+        };
+    }
+}
+
+/// What is being made at `target` by whomever.
+fn unfinished(target: &Path) -> impl Iterator<Item = Unfinished> {
+    let prefix = prefix(target);
+    let entries = folder_of(target).and_then(fs::read_dir).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let (process, random) =
+            name.strip_prefix(&prefix)?.strip_suffix(UNFINISHED)?.split_once('.')?;
+        let is_random = random.len() == RANDOM && random.chars().all(char::is_alphanumeric);
+        let process = process.parse().ok().filter(|_| is_random)?;
+        Some(Unfinished { path: entry.path(), process })
+    })
+}
+
 /// A new or renamed file is safe only once its folder is.
 pub(crate) fn sync_folder(path: &Path) -> Result<()> {
     match cfg!(unix) {
@@ -245,9 +344,14 @@ fn sync_all(folder: &Path) -> Result<()> {
     }
 }
 
-/// Whether the path leads to a device, a pipe or the like.
-fn is_special(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+/// Whether the path is the standard output.
+pub fn is_stdout(path: &Path) -> bool {
+    path == Path::new(STDOUT)
+}
+
+/// Whether the path leads to a device, a pipe, the standard output or the like.
+pub fn is_special(path: &Path) -> bool {
+    is_stdout(path) || fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 fn check_free(target: &Path, existing: Existing) -> Result<()> {
@@ -285,17 +389,24 @@ fn folder_of(target: &Path) -> Result<&Path> {
     }
 }
 
-/// Makes something beside `target`, under a name like `.clip.mp4.Xy12kQ.part` and with the
-/// permissions that anything new has.
+/// Letters that nobody can foresee.
+const RANDOM: usize = 6;
+
+/// How the name of what is made beside `target` begins.
+fn prefix(target: &Path) -> String {
+    format!(".{}.", target.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Makes something beside `target`, under a name like `.clip.mp4.4711.Xy12kQ.part` with the number of
+/// this process, and with the permissions that anything new has.
 fn beside<T>(
     target: &Path,
     mode: u32,
     make: impl FnOnce(&Builder<'_, '_>) -> Result<T>,
 ) -> Result<T> {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let prefix = format!(".{name}.");
+    let prefix = format!("{}{}.", prefix(target), process::id());
     let mut builder = Builder::new();
-    builder.prefix(&prefix).suffix(UNFINISHED);
+    builder.prefix(&prefix).rand_bytes(RANDOM).suffix(UNFINISHED);
     permit(&mut builder, mode);
     make(&builder)
 }

@@ -73,7 +73,10 @@ pub enum Error {
         wanted: usize,
     },
     /// A caption with too few or too many words.
-    #[error("`{caption}` has {found} words, but 1 to {most} are allowed; shorten it")]
+    #[error(
+        "`{caption}` has {found} words, but 1 to {most} are allowed; {}",
+        if *found == 0 { "write some, like `a red circle moves left`" } else { "shorten it" }
+    )]
     Words {
         /// The caption.
         caption: String,

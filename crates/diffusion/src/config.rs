@@ -12,6 +12,7 @@ use crate::update::Predicts;
 use crate::{Error, Process, Result, Solver};
 use crate::{ddim, ddpm, dpm_config, flow_euler, unipc_config};
 use nn::ConfigReader;
+use serde_json::{Map, Value};
 
 /// The classes that can be read.
 const CLASSES: [&str; 5] =
@@ -56,9 +57,18 @@ const FOREIGN: [&str; 31] = [
 ];
 
 /// A checked scheduler config, from which solvers of any number of steps are built.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct SchedulerConfig {
     kind: Kind,
+    /// As they are written, without the class.
+    options: Map<String, Value>,
+}
+
+/// Two are the same if they step alike, whatever else is written in them.
+impl PartialEq for SchedulerConfig {
+    fn eq(&self, other: &SchedulerConfig) -> bool {
+        self.kind == other.kind
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +89,7 @@ impl SchedulerConfig {
             return Err(options.missing_of("_class_name", &supported).into());
         };
         let mut options = options.renamed(class);
+        let written = options.rest().clone();
         let kind = match class {
             ddim::CLASS => Kind::Ddim(DdimConfig::read(&mut options)?),
             ddpm::CLASS => Kind::Ddpm(DdpmConfig::read(&mut options)?),
@@ -89,7 +100,7 @@ impl SchedulerConfig {
         let foreign: &[_] = if matches!(kind, Kind::FlowEuler(_)) { &[] } else { &FOREIGN };
         options.ignore(foreign);
         options.finish()?;
-        Ok(SchedulerConfig { kind })
+        Ok(SchedulerConfig { kind, options: written })
     }
 
     /// The class names that [`SchedulerConfig::from_json`] reads.
@@ -106,6 +117,11 @@ impl SchedulerConfig {
             Kind::FlowEuler(_) => flow_euler::CLASS,
             Kind::UniPc(_) => unipc_config::CLASS,
         }
+    }
+
+    /// The options that it was read from or given since; what is missing has diffusers' default.
+    pub fn options(&self) -> &Map<String, Value> {
+        &self.options
     }
 
     /// The process that the network was trained on.
@@ -127,11 +143,34 @@ impl SchedulerConfig {
     pub fn with_eta(mut self, eta: f64) -> Result<SchedulerConfig> {
         let class = self.class();
         match &mut self.kind {
-            Kind::Ddim(config) if (0.0..=1.0).contains(&eta) => config.eta = eta,
+            Kind::Ddim(config) if (0.0..=1.0).contains(&eta) => {
+                config.eta = eta;
+                self.options.insert("eta".to_owned(), eta.into());
+            }
             _ if eta == 0.0 => {}
             _ => return Err(Error::Eta { class, eta }),
         }
         Ok(self)
+    }
+
+    /// The same config of a flow with its noise levels moved towards noise by another `shift`; 1 leaves
+    /// them where they are.
+    pub fn with_flow_shift(&self, shift: f64) -> Result<SchedulerConfig> {
+        let class = self.class();
+        let key = match &self.kind {
+            Kind::FlowEuler(config) => config.shift_key(),
+            Kind::DpmSolver(config) => config.shift_key(),
+            Kind::UniPc(config) => config.shift_key(),
+            Kind::Ddim(_) | Kind::Ddpm(_) => None,
+        };
+        let Some(key) = key else { return Err(Error::NoFlowShift { class }) };
+        if !(shift.is_finite() && shift > 0.0) {
+            return Err(Error::FlowShift { shift });
+        }
+        let mut options = self.options.clone();
+        options.insert(key.to_owned(), shift.into());
+        options.insert("_class_name".to_owned(), class.into());
+        SchedulerConfig::from_json(&Value::Object(options).to_string())
     }
 
     /// A solver of `steps` steps for latents of `sequence_length` tokens.

@@ -82,6 +82,11 @@ impl DpmConfig {
         })
     }
 
+    /// The option that holds the shift of a flow, if it is one.
+    pub(crate) fn shift_key(&self) -> Option<&'static str> {
+        matches!(self.ladder, Ladder::Flow { .. }).then_some("flow_shift")
+    }
+
     pub(crate) fn solver(&self, steps: usize) -> Result<Solver> {
         let (timesteps, sigmas) = self.levels(steps)?;
         let last = match self.ending.level {

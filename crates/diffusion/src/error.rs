@@ -111,6 +111,24 @@ pub enum Error {
         eta: f64,
     },
 
+    /// A shift of noise levels where there is none.
+    #[error(
+        "{class} of this folder has no shift that can be chosen; flows with a static shift have one"
+    )]
+    NoFlowShift {
+        /// The scheduler class.
+        class: &'static str,
+    },
+
+    /// A shift that moves noise levels nowhere.
+    #[error(
+        "a shift of {shift} is not possible; give a number above 0, 1 leaves levels as they are"
+    )]
+    FlowShift {
+        /// The shift that was asked for.
+        shift: f64,
+    },
+
     /// A parameter of a timestep sampler that makes no density.
     #[error("{sampler}: {parameter} {value} is not supported; supported are {allowed}")]
     Sampler {

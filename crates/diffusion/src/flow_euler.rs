@@ -83,6 +83,11 @@ impl FlowEulerConfig {
         })
     }
 
+    /// The option that holds the shift, if there is one for all lengths.
+    pub(crate) fn shift_key(&self) -> Option<&'static str> {
+        matches!(self.shift, Shift::Static(_)).then_some("shift")
+    }
+
     /// A solver on diffusers' own noise levels.
     pub(crate) fn solver(&self, steps: usize, sequence_length: usize) -> Result<Solver> {
         // Each step has a level of its own in f32; more than this is a typing error.

@@ -96,6 +96,11 @@ impl UniPcConfig {
         })
     }
 
+    /// The option that holds the shift of a flow, if it is one.
+    pub(crate) fn shift_key(&self) -> Option<&'static str> {
+        matches!(self.ladder, Ladder::Flow { .. }).then_some("flow_shift")
+    }
+
     pub(crate) fn solver(&self, steps: usize) -> Result<Solver> {
         check_steps(steps, MOST_STEPS, CLASS)?;
         let trained = self.betas.noise_to_signal();

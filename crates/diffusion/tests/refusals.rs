@@ -145,6 +145,34 @@ fn impossible_schedules() {
     check(&with(UNIPC, r#""timestep_spacing": "leading""#), 1000, &["1000 steps", "1 to 999"]);
 }
 
+/// A flow that is shifted is the flow that was written with that shift; what has no shift refuses one.
+#[test]
+fn a_flow_may_be_shifted() {
+    let flow = r#""use_flow_sigmas": true, "prediction_type": "flow_prediction", "flow_shift": "#;
+    for class in [UNIPC, DPM] {
+        let read =
+            |shift: &str| SchedulerConfig::from_json(&with(class, &format!("{flow}{shift}")));
+        let (own, other) = (read("1.0").unwrap(), read("7.5").unwrap());
+        assert!(own != other);
+        let shifted = own.with_flow_shift(7.5).unwrap();
+        assert_eq!(shifted, other);
+        assert_eq!(shifted.options()["flow_shift"], 7.5);
+        assert_eq!(shifted.solver(4, 9).unwrap(), other.solver(4, 9).unwrap());
+    }
+    let read = |shift: &str| SchedulerConfig::from_json(&with(FLOW, shift)).unwrap();
+    assert_eq!(read(r#""shift": 3"#).with_flow_shift(5.0).unwrap(), read(r#""shift": 5.0"#));
+    for shift in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let message = read(r#""shift": 3"#).with_flow_shift(shift).unwrap_err().to_string();
+        assert!(message.contains(&format!("a shift of {shift}")), "{message}");
+    }
+    let dynamic = read(r#""use_dynamic_shifting": true"#);
+    let plain = SchedulerConfig::from_json(&with(DDIM, r#""_x": 0"#)).unwrap();
+    for own in [dynamic, plain] {
+        let message = own.with_flow_shift(5.0).unwrap_err().to_string();
+        assert!(message.contains(own.class()) && message.contains("no shift"), "{message}");
+    }
+}
+
 #[test]
 fn eta_and_sigmas_that_a_class_does_not_have() {
     let read = |class| SchedulerConfig::from_json(&with(class, r#""_x": 0"#)).unwrap();

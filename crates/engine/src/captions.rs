@@ -27,6 +27,22 @@ impl Captions {
         };
         Captions { prompts: self.prompts[prompts].to_vec(), negatives }
     }
+
+    /// One of them alone, or all.
+    ///
+    /// # Errors
+    /// There are not so many.
+    pub(crate) fn only(self, path: &Path, row: Option<usize>) -> Result<Captions> {
+        let Some(row) = row else { return Ok(self) };
+        let count = self.prompts.len();
+        if row >= count {
+            let reason =
+                format!("it holds {count} caption(s), but number {row} (from 0) is asked for");
+            return Err(Error::Tensor { path: path.to_owned(), reason });
+        }
+        let one = |all: Vec<Context>| all.into_iter().skip(row).take(1).collect();
+        Ok(Captions { prompts: one(self.prompts), negatives: one(self.negatives) })
+    }
 }
 
 /// Embeddings from a file the user gave, of the width the transformer takes.

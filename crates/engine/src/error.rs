@@ -73,7 +73,7 @@ pub enum Error {
         cause: String,
     },
     /// The user asked to stop.
-    #[error("interrupted; nothing was written")]
+    #[error("interrupted")]
     Interrupted,
     /// A model could not be built or run.
     #[error(transparent)]
@@ -111,6 +111,8 @@ pub enum Field {
     FrameRate,
     MaxTokens,
     Eta,
+    FlowShift,
+    Fit,
     CleanCaption,
     Sizing,
     Decoding,
@@ -149,6 +151,8 @@ impl Field {
             Field::FrameRate => "fps",
             Field::MaxTokens => "max_tokens",
             Field::Eta => "eta",
+            Field::FlowShift => "flow_shift",
+            Field::Fit => "fit",
             Field::CleanCaption => "clean_caption",
             Field::Sizing => "resolution_binning",
             Field::Decoding => "tile_vae",

@@ -5,7 +5,7 @@ use families::{Condition, Description, EntersAs};
 
 use crate::error::{Error, Field, Result};
 use crate::media::{self, Pictures};
-use crate::request::Given;
+use crate::request::{Fit, Given};
 
 /// What is given beside a prompt, in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,14 +34,15 @@ pub(crate) struct GivenReference {
 }
 
 impl GivenMedia {
-    /// Reads and checks everything; `size` is that of the clip, `sound` the steps of its sound.
+    /// Reads and checks everything; `size` is that of the clip, `sound` the steps of its sound. Pictures
+    /// of other proportions become those of the clip by `fit`.
     ///
     /// # Errors
     /// The model does not take a condition or lacks one, a file cannot be read, or does not fit.
     pub(crate) fn read(
         given: &Given,
         model: &Description,
-        size: [usize; 3],
+        (size, fit): ([usize; 3], Fit),
         sound: Option<usize>,
         only_audio: bool,
     ) -> Result<GivenMedia> {
@@ -56,13 +57,14 @@ impl GivenMedia {
         }
         let [frames, height, width] = size;
         let geometry = &model.geometry;
-        let still = |media, field| Pictures::still(media, field).map(Some);
+        let fitted = |pictures: Pictures| pictures.fitted([height, width], fit);
+        let still = |media, field| Pictures::still(media, field).map(fitted).map(Some);
         let keyframes = given.keyframes.iter().map(|(frame, media)| {
             if *frame >= frames {
                 let reason = format!("there is no frame {frame}; the clip has {frames}, from 0 on");
                 return Err(Error::request(Field::Keyframe, reason));
             }
-            Ok((geometry.latent_frame(*frame), Pictures::still(media, Field::Keyframe)?))
+            Ok((geometry.latent_frame(*frame), fitted(Pictures::still(media, Field::Keyframe)?)))
         });
         let read = GivenMedia {
             image: given.image.as_ref().map_or(Ok(None), |own| still(own, Field::Image))?,
@@ -74,25 +76,25 @@ impl GivenMedia {
             video_prefix: match &given.video_prefix {
                 Some(media) => {
                     let clip = Pictures::read(media, Field::VideoPrefix)?;
-                    Some(prefix(clip, frames, geometry)?)
+                    Some(fitted(prefix(clip, frames, geometry)?))
                 }
                 None => None,
             },
             video: match &given.video {
                 Some(media) => {
                     let clip = Pictures::read(media, Field::Video)?;
-                    Some(whole(clip, frames, Field::Video)?)
+                    Some(fitted(whole(clip, frames, Field::Video)?))
                 }
                 None => None,
             },
             mask: match &given.mask {
                 Some(media) => {
-                    let clip = Pictures::read(media, Field::Mask)?;
+                    let clip = fitted(Pictures::read(media, Field::Mask)?);
                     Some(mask(&clip, [frames, height, width])?)
                 }
                 None => None,
             },
-            references: references(given, model, size)?,
+            references: references(given, model, (size, fit))?,
             audio: match (&given.audio, model.sound, sound) {
                 (Some(audio), Some(own), Some(steps)) => {
                     let samples = media::samples(audio, own.sample_rate)?;
@@ -109,6 +111,18 @@ impl GivenMedia {
     /// Whether no part of the clip is made.
     pub(crate) fn is_whole_clip(&self) -> bool {
         self.video.is_some() && self.mask.is_none()
+    }
+
+    /// Latent frames that are encoded.
+    pub(crate) fn latent_frames(&self, model: &Description) -> usize {
+        let stills = self.keyframes.len()
+            + usize::from(self.image.is_some())
+            + usize::from(self.last_image.is_some());
+        let clips = [&self.video_prefix, &self.video].into_iter().flatten();
+        let references = self.references.iter().map(|own| &own.pictures);
+        let frames =
+            clips.chain(references).map(|clip| clip.len().div_ceil(model.geometry.factors[0]));
+        stills + frames.sum::<usize>()
     }
 
     /// Refuses pictures that would stand for the same latent frame, and a clip that is given whole by
@@ -280,7 +294,11 @@ fn mask(pictures: &Pictures, [frames, height, width]: [usize; 3]) -> Result<Vec<
 }
 
 /// References, as many times smaller as they or the model say, with as many frames as the clip or fewer.
-fn references(given: &Given, model: &Description, size: [usize; 3]) -> Result<Vec<GivenReference>> {
+fn references(
+    given: &Given,
+    model: &Description,
+    (size, fit): ([usize; 3], Fit),
+) -> Result<Vec<GivenReference>> {
     let refuse = |reason: String| Error::request(Field::Reference, reason);
     let target = model.geometry.latents(size)?;
     let [frames, height, width] = size;
@@ -290,6 +308,7 @@ fn references(given: &Given, model: &Description, size: [usize; 3]) -> Result<Ve
             return Err(refuse(format!("{height} x {width} cannot be {scale} times smaller")));
         }
         let pictures = Pictures::read(media, Field::Reference)?.cut(frames);
+        let pictures = pictures.fitted([height, width], fit);
         let own = [pictures.len(), height / scale, width / scale];
         let latents = model.geometry.latents(own).map_err(|err| refuse(err.to_string()))?;
         let scale =

@@ -1,15 +1,17 @@
 //! A request checked against the model: everything that can be wrong is wrong here.
 
 use burn::tensor::Tensor;
-use diffusion::{Grouping, Guidance, Sampler};
+use diffusion::{Grouping, Guidance, Sampler, SchedulerConfig};
 use families::{Description, Preparation, Sound, TextRules};
 use nn::{Tracks, patchify};
 use parallel::Workload;
 
 use crate::captions::{self, Captions};
 use crate::error::{Error, Field, Result};
+use crate::fit::Frame;
 use crate::given::{GivenMedia, GivenReference};
 use crate::pipeline::Pipeline;
+use crate::plan::SolverUsed;
 use crate::request::{Decoding, Request, Sizing, Solving};
 use crate::{sizes, tensors};
 
@@ -23,6 +25,12 @@ pub(crate) struct Job {
     pub(crate) latents: [usize; 3],
     pub(crate) frame_rate: f64,
     pub(crate) sampler: Sampler,
+    /// What takes its steps.
+    pub(crate) solver: SolverUsed,
+    /// Steps that were asked for.
+    pub(crate) steps: usize,
+    /// Guidance scales, one for each expert.
+    pub(crate) guidance: Vec<f64>,
     pub(crate) rules: Option<TextRules>,
     /// Embedded captions, if given.
     pub(crate) captions: Option<Captions>,
@@ -35,6 +43,10 @@ pub(crate) struct Job {
     pub(crate) sound: Option<usize>,
     /// Whether only the sound is made.
     pub(crate) only_audio: bool,
+    /// How pictures come to have the size of the clip.
+    pub(crate) frame: Frame,
+    /// What whoever asked should know before the work begins.
+    pub(crate) notes: Vec<String>,
 }
 
 /// The latents that are made: frames, rows and columns of the video, steps of the sound.
@@ -47,29 +59,33 @@ impl Pipeline {
     /// Checks a request and reads what it gives; nothing runs.
     pub(crate) fn job(&self, request: &Request) -> Result<Job> {
         let model = self.description();
-        let (size, delivered, latents) = sizes(model, request)?;
+        let frame = Frame::of(request, model)?;
+        let (size, delivered, latents) = sizes(model, request, frame.size)?;
         let frame_rate = frame_rate(model, request)?;
-        let sampler = sampler(model, request, latents)?;
+        let Sampling { sampler, solver, steps, guidance } = sampling(model, request, latents)?;
         let rules = self.rules(request)?;
         unused(model, request)?;
         let captions = match &request.prompt_embeds {
             Some(path) => {
                 let given =
                     captions::given(path, self.text_width(), sampler.is_guided(), self.device());
+                let given = given.and_then(|all| all.only(path, request.prompt_embeds_row));
                 Some(given.map_err(|err| err.of_field(Field::PromptEmbeds))?)
             }
             None => None,
         };
         let prompts = captions.as_ref().map_or(request.prompts.len(), |given| given.prompts.len());
         let samples = request.samples(prompts)?;
+        let mut notes: Vec<String> = frame.note().into_iter().collect();
         if captions.is_none() {
-            self.check_prompts(request)?;
+            notes.extend(self.check_prompts(request, rules.as_ref(), sampler.is_guided())?);
         }
         if request.decoding == Decoding::Tiled {
             model.vae.check_tiling().map_err(|err| of(Field::Decoding, &err))?;
         }
         let sound = sound_steps(model, request, size[0], frame_rate)?;
-        let read = |given| GivenMedia::read(given, model, size, sound, request.only_audio);
+        let framed = (size, frame.fit);
+        let read = |given| GivenMedia::read(given, model, framed, sound, request.only_audio);
         let given = request.given.iter().map(read).collect::<Result<Vec<_>>>()?;
         let makes = Made {
             video: (!request.only_audio && !given.iter().all(GivenMedia::is_whole_clip))
@@ -84,6 +100,9 @@ impl Pipeline {
             latents,
             frame_rate,
             sampler,
+            solver,
+            steps,
+            guidance,
             rules,
             captions,
             given,
@@ -91,6 +110,8 @@ impl Pipeline {
             samples,
             sound,
             only_audio: request.only_audio,
+            frame,
+            notes,
         })
     }
 
@@ -165,19 +186,20 @@ impl Pipeline {
         makes: Made,
     ) -> Result<Tracks<Tensor<3>>> {
         let Some(path) = &request.noise else { return Ok(Tracks::default()) };
-        let (model, device) = (self.description(), self.device());
+        let (model, device, row) = (self.description(), self.device(), request.noise_row);
         let channels = model.vae.latent_channels();
         let video = |[frames, rows, columns]: [usize; 3]| -> Result<Tensor<3>> {
             let noise: Tensor<5> = match model.geometry.grouping {
                 Grouping::Picture => {
                     let want = [samples, channels, rows, columns];
                     let meaning = "pictures, channels, height and width of the latents";
-                    tensors::shaped::<4>(path, "noise", (want, meaning), device)?.unsqueeze_dim(2)
+                    tensors::rows::<4>(path, "noise", (want, meaning), row, device)?
+                        .unsqueeze_dim(2)
                 }
                 Grouping::Causal | Grouping::Even => {
                     let want = [samples, channels, frames, rows, columns];
                     let meaning = "clips, channels, frames, height and width of the latents";
-                    tensors::shaped(path, "noise", (want, meaning), device)?
+                    tensors::rows(path, "noise", (want, meaning), row, device)?
                 }
             };
             Ok(patchify(noise, model.geometry.patch))
@@ -185,7 +207,7 @@ impl Pipeline {
         let audio = |(own, steps): (Sound, usize)| -> Result<Tensor<3>> {
             let want = [samples, own.codec.block, steps, 1];
             let meaning = "sounds, channels, time and frequency of the latents";
-            let noise = tensors::shaped(path, "audio_noise", (want, meaning), device)?;
+            let noise = tensors::rows(path, "audio_noise", (want, meaning), row, device)?;
             Ok(model.geometry.audio(&noise).values)
         };
         Ok(Tracks {
@@ -198,7 +220,7 @@ impl Pipeline {
 /// Refuses what would do nothing beside the rest of a request.
 fn unused(model: &Description, request: &Request) -> Result<()> {
     let refuse = |field, reason: &str| Err(Error::request(field, reason));
-    let few = request.few_timesteps(model.timesteps.as_deref()).is_some();
+    let few = request.few_timesteps(model.timesteps.as_deref())?.is_some();
     if request.eta.is_some() && few {
         let reason =
             "the few steps of a distilled model put noise back by themselves; leave it out";
@@ -222,10 +244,12 @@ fn of(field: Field, err: &dyn std::fmt::Display) -> Error {
 }
 
 /// The size to generate, the height and width to deliver, and the latents of the former.
-fn sizes(model: &Description, request: &Request) -> Result<([usize; 3], [usize; 2], [usize; 3])> {
-    let asked = [request.frames, request.height, request.width];
-    let [frames, height, width] =
-        [0, 1, 2].map(|axis| asked[axis].unwrap_or(model.defaults.size[axis]));
+fn sizes(
+    model: &Description,
+    request: &Request,
+    [height, width]: [usize; 2],
+) -> Result<([usize; 3], [usize; 2], [usize; 3])> {
+    let frames = request.frames.unwrap_or(model.defaults.size[0]);
     sizes::check_frames(frames)?;
     sizes::check_length(Field::Height, height)?;
     sizes::check_length(Field::Width, width)?;
@@ -259,42 +283,73 @@ fn frame_rate(model: &Description, request: &Request) -> Result<f64> {
     }
 }
 
-/// The steps of a request, with the guidance of whichever expert takes them.
-fn sampler(model: &Description, request: &Request, latents: [usize; 3]) -> Result<Sampler> {
+/// The steps of a request, what takes them, and the guidance of each expert.
+struct Sampling {
+    sampler: Sampler,
+    solver: SolverUsed,
+    steps: usize,
+    guidance: Vec<f64>,
+}
+
+fn sampling(model: &Description, request: &Request, latents: [usize; 3]) -> Result<Sampling> {
     if request.second_guidance.is_some() && model.transformers.len() == 1 {
         let reason = "this model has one expert; leave it out";
         return Err(Error::request(Field::SecondGuidance, reason));
     }
-    let recorded = model.timesteps.as_deref();
-    let first = request.guidance_or(model.defaults.guidance, recorded);
+    let few = request.few_timesteps(model.timesteps.as_deref())?;
+    // A student of few steps has its teacher's guidance in itself, so that it is run without.
+    let usual = if few.is_some() { 1.0 } else { model.defaults.guidance };
+    let first = request.guidance.unwrap_or(usual);
     let second = request.second_guidance.unwrap_or(first);
     let guidance = [
         Guidance::new(first).map_err(|err| of(Field::Guidance, &err))?,
         Guidance::new(second).map_err(|err| of(Field::SecondGuidance, &err))?,
     ];
-    let scheduler = match request.eta {
-        Some(eta) => model.scheduler.clone().with_eta(eta).map_err(|err| of(Field::Eta, &err))?,
-        None => model.scheduler.clone(),
-    };
-    let process = model.process.clone();
-    let sampler = match request.few_timesteps(recorded) {
+    let (sampler, solver, steps) = match few {
         Some(timesteps) => {
-            let sampler = Sampler::renoising(process, timesteps);
-            sampler.map_err(|err| match request.solving {
+            renoises(request)?;
+            let sampler = Sampler::renoising(model.process.clone(), &timesteps);
+            let sampler = sampler.map_err(|err| match request.solving {
                 Solving::Renoise(_) => of(Field::Timesteps, &err),
                 _ => folder::Error::Unfit(format!("the timesteps that the model records: {err}"))
                     .into(),
-            })?
+            })?;
+            (sampler, SolverUsed::renoise(), timesteps.len())
         }
         None => {
             let patch = model.geometry.patch;
             let tokens = (0..3).map(|axis| latents[axis] / patch[axis]).product();
             let steps = request.steps.unwrap_or(model.defaults.steps);
-            Sampler::scheduled(process, &scheduler, steps, tokens)
-                .map_err(|err| of(Field::Steps, &err))?
+            let scheduler = scheduler(model, request)?;
+            let sampler = Sampler::scheduled(model.process.clone(), &scheduler, steps, tokens)
+                .map_err(|err| of(Field::Steps, &err))?;
+            (sampler, SolverUsed::of(&scheduler), steps)
         }
     };
-    Ok(sampler.guided(|timestep| guidance[model.expert(timestep)]))
+    let scales = guidance[..model.transformers.len()].iter().map(Guidance::scale).collect();
+    let sampler = sampler.guided(|timestep| guidance[model.expert(timestep)]);
+    Ok(Sampling { sampler, solver, steps, guidance: scales })
+}
+
+/// Refuses what only a scheduler has.
+fn renoises(request: &Request) -> Result<()> {
+    let reason = "the steps are a distilled model's, which no scheduler takes; leave it out";
+    match request.flow_shift {
+        Some(_) => Err(Error::request(Field::FlowShift, reason)),
+        None => Ok(()),
+    }
+}
+
+/// The scheduler of the folder as a request changes it.
+fn scheduler(model: &Description, request: &Request) -> Result<SchedulerConfig> {
+    let mut scheduler = model.scheduler.clone();
+    if let Some(eta) = request.eta {
+        scheduler = scheduler.with_eta(eta).map_err(|err| of(Field::Eta, &err))?;
+    }
+    if let Some(shift) = request.flow_shift {
+        scheduler = scheduler.with_flow_shift(shift).map_err(|err| of(Field::FlowShift, &err))?;
+    }
+    Ok(scheduler)
 }
 
 /// Steps of sound latents that go with so many frames, if there is sound.

@@ -7,7 +7,7 @@ use data::media::{self, Waveform};
 use data::preprocess::{is_white, touched};
 
 use crate::error::{Error, Field, Result};
-use crate::request::{Audio, Media};
+use crate::request::{Audio, Fit, Media};
 use crate::source_image::SourceImage;
 
 /// Frames that were given, as they were read.
@@ -41,6 +41,24 @@ impl Pictures {
         Pictures::read_frames(media).map_err(|err| err.of_field(field))
     }
 
+    /// Height and width of the first frame, without the others where that is possible.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn first_size(media: &Media, field: Field) -> Result<[usize; 2]> {
+        let first = match media {
+            Media::File(path) if !path.is_dir() && !media::is_picture(path) => {
+                let mut clip = media::ClipReader::open(path).map_err(|err| unreadable(path, &err));
+                let frame = clip.as_mut().ok().and_then(|clip| clip.next_frame().ok().flatten());
+                clip.map_err(|err| err.of_field(field))?;
+                frame.map(|(height, width, _)| [height, width])
+            }
+            _ => None,
+        };
+        // What has no first frame says why when all of them are read.
+        first.map_or_else(|| Ok(Pictures::read(media, field)?.size()), Ok)
+    }
+
     fn read_frames(media: &Media) -> Result<Pictures> {
         let frames: Vec<SourceImage> = match media {
             Media::Frames(frames) => frames.iter().map(SourceImage::from_frame).collect(),
@@ -67,6 +85,19 @@ impl Pictures {
     pub(crate) fn cut(mut self, count: usize) -> Pictures {
         self.0.truncate(count);
         self
+    }
+
+    /// Height and width of the first frame.
+    pub(crate) fn size(&self) -> [usize; 2] {
+        self.0[0].size()
+    }
+
+    /// The same in the proportions of `[height, width]`.
+    pub(crate) fn fitted(self, size: [usize; 2], fit: Fit) -> Pictures {
+        match fit {
+            Fit::Stretch => self,
+            _ => Pictures(self.0.iter().map(|own| own.fitted(size, fit)).collect()),
+        }
     }
 
     /// `[1, 3, frames, height, width]` from -1 to 1: whole pictures, stretched by Lanczos's filter.

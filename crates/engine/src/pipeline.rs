@@ -8,11 +8,12 @@ use comm::Mesh;
 use data::media::{Frame, Waveform};
 use families::{Description, Record, TextRules};
 use folder::lora::LoraSource;
-use folder::{Component, Loras, ModelFolder, Storage};
+use folder::{Component, Loras, ModelFolder, Rename, Storage};
 use nn::{OneDevice, Precision, Schedule, Store};
 use parallel::{PipeFusion, Plan, Strips};
 
 use crate::error::{Error, Field, Result};
+use crate::job::Job;
 use crate::progress::Progress;
 use crate::replica::Replica;
 use crate::request::Request;
@@ -261,6 +262,16 @@ impl Pipeline {
         frames: &mut dyn Frames,
     ) -> Result<PipelineOutput> {
         let job = self.job(request)?;
+        self.run_job(request, &job, progress, frames)
+    }
+
+    pub(crate) fn run_job(
+        &mut self,
+        request: &Request,
+        job: &Job,
+        progress: &mut dyn Progress,
+        frames: &mut dyn Frames,
+    ) -> Result<PipelineOutput> {
         let replica = Replica::of(&self.setup.mesh, job.samples);
         if replica.owns() {
             frames.begin(job.samples, if job.only_audio { 0 } else { job.size[0] })?;
@@ -269,17 +280,17 @@ impl Pipeline {
         let preparing = replica.busy("the preparation of a request");
         let captions = match &job.captions {
             Some(captions) => captions.of(deal.prompts(request)),
-            None => self.encode(request, &job, deal.prompts(request), progress)?,
+            None => self.encode(request, job, deal.prompts(request), progress)?,
         };
         self.release(|own| own.text.close());
-        let conditionings = self.condition(&job, progress)?;
+        let conditionings = self.condition(job, progress)?;
         self.release(|own| {
             own.vae.close();
             own.vision.iter_mut().for_each(Vision::close);
         });
         drop(preparing);
         let prepared = Prepared { captions, conditionings };
-        let sampled = self.sample(request, &job, &prepared, &deal, progress)?;
+        let sampled = self.sample(request, job, &prepared, &deal, progress)?;
         self.release(|own| own.transformers.iter_mut().for_each(Component::close));
         let _decoding = replica.busy("decoding");
         if replica.leads() || self.setup.strips.is_some() {
@@ -288,7 +299,7 @@ impl Pipeline {
                 Some(relay) => relay,
                 None => &mut *frames,
             };
-            self.decode(request, &job, &sampled, progress, receiver)?;
+            self.decode(request, job, &sampled, progress, receiver)?;
         }
         self.release(|own| own.vae.close());
         replica.collect(Some(sampled.output(&self.description, &job)), frames)
@@ -323,8 +334,13 @@ impl Pipeline {
         self.text.rules()
     }
 
-    pub(crate) fn check_prompts(&self, request: &Request) -> Result<()> {
-        self.text.check(request, &self.setup.device)
+    pub(crate) fn check_prompts(
+        &self,
+        request: &Request,
+        rules: Option<&TextRules>,
+        is_guided: bool,
+    ) -> Result<Vec<String>> {
+        self.text.check(request, rules, is_guided)
     }
 
     fn release(&mut self, close: impl FnOnce(&mut Pipeline)) {
@@ -355,8 +371,15 @@ fn transformers(
             Some(file) => vec![file.clone()],
             None => folder.weights(expert.component)?,
         };
-        let component =
-            Component::new(files, storage, &ignored, |weights| expert.network.declare(weights));
+        let family = description.family;
+        // A single file may be one of the family's own code, as ComfyUI has it.
+        let rename: Option<Rename> = setup.transformer.is_some().then(|| {
+            let rename: Rename = Arc::new(move |name: &str| family.diffusers_parameter(name));
+            rename
+        });
+        let component = Component::renaming(files, storage, &ignored, rename, |weights| {
+            expert.network.declare(weights)
+        });
         let component = match &setup.transformer {
             Some(_) => component.map_err(|err| Error::from(err).of_field(Field::Transformer))?,
             None => component?,

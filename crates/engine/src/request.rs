@@ -49,17 +49,27 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// How much noise DDIM puts back.
     pub eta: Option<f64>,
+    /// How far the noise levels of a flow are moved towards noise; the model's own if not given.
+    pub flow_shift: Option<f64>,
     /// How steps are taken.
     pub solving: Solving,
     /// Initial latents instead of noise from the seed: a safetensors file with key `noise`, and
     /// `audio_noise` where sound is made.
     pub noise: Option<PathBuf>,
+    /// Which row of the noise the first sample has, where the file holds more: for one sample of several
+    /// that is made again.
+    pub noise_row: Option<usize>,
     /// Text embeddings instead of prompts.
     pub prompt_embeds: Option<PathBuf>,
+    /// The only row of them that is used: for one sample of several that is made again.
+    pub prompt_embeds_row: Option<usize>,
     /// Repair captions scraped from the web.
     pub clean_caption: bool,
     /// Generate at the nearest size the model was trained on and resize.
     pub sizing: Sizing,
+    /// How pictures of other proportions become those of the clip. If it is not said: stretched where
+    /// height and width are asked for, as the references do it, and cropped where the size follows them.
+    pub fit: Option<Fit>,
     /// Decode in tiles.
     pub decoding: Decoding,
 }
@@ -84,11 +94,15 @@ impl Default for Request {
             count: 1,
             max_tokens: None,
             eta: None,
+            flow_shift: None,
             solving: Solving::Recorded,
             noise: None,
+            noise_row: None,
             prompt_embeds: None,
+            prompt_embeds_row: None,
             clean_caption: false,
             sizing: Sizing::Exact,
+            fit: None,
             decoding: Decoding::Whole,
         }
     }
@@ -180,20 +194,61 @@ impl Request {
         Err(Error::request(Field::MaxTokens, format!("it is {tokens}; choose 1 to {most}")))
     }
 
-    /// The guidance asked for, or else `usual`; a student of few steps has its teacher's guidance in
-    /// itself, so that it is run without.
-    pub(crate) fn guidance_or(&self, usual: f64, recorded: Option<&[f64]>) -> f64 {
-        let few = self.few_timesteps(recorded).is_some();
-        self.guidance.unwrap_or(if few { 1.0 } else { usual })
+    /// The timesteps of the few-step solver, if it is to be used: those asked for, or those that a
+    /// distilled model has `recorded`, as many of them as steps are asked for.
+    ///
+    /// # Errors
+    /// More steps are asked for than the model was distilled for, or none.
+    pub(crate) fn few_timesteps(&self, recorded: Option<&[f64]>) -> Result<Option<Vec<f64>>> {
+        match (&self.solving, recorded) {
+            (Solving::Scheduler, _) | (Solving::Recorded, None) => Ok(None),
+            (Solving::Renoise(timesteps), _) => Ok(Some(timesteps.clone())),
+            (Solving::Recorded, Some(own)) => thinned(own, self.steps).map(Some),
+        }
     }
+}
 
-    /// The timesteps of the few-step solver, if it is to be used: those asked for, or those that the
-    /// folder of a distilled model has `recorded`, unless a number of steps is asked for.
-    pub(crate) fn few_timesteps<'a>(&'a self, recorded: Option<&'a [f64]>) -> Option<&'a [f64]> {
-        match &self.solving {
-            Solving::Recorded => recorded.filter(|_| self.steps.is_none()),
-            Solving::Scheduler => None,
-            Solving::Renoise(timesteps) => Some(timesteps),
+/// So many of a distilled model's own timesteps, the noisiest among them and the rest spread evenly.
+fn thinned(own: &[f64], steps: Option<usize>) -> Result<Vec<f64>> {
+    let steps = steps.unwrap_or(own.len());
+    if steps == own.len() || (1..own.len()).contains(&steps) {
+        return Ok((0..steps).map(|step| own[step * own.len() / steps]).collect());
+    }
+    let list: Vec<String> = own.iter().map(f64::to_string).collect();
+    let fewer = if own.len() > 1 { format!(", or give 1 to {}", own.len()) } else { String::new() };
+    Err(Error::request(
+        Field::Steps,
+        format!(
+            "it is {steps}, but this model was distilled for {} step(s), at the timesteps {}; leave it \
+             out{fewer}. With the solver `scheduler` it takes any number, which it was not trained for",
+            own.len(),
+            list.join(", ")
+        ),
+    ))
+}
+
+/// How a picture of other proportions becomes one of the clip's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// Its sides change by different factors.
+    Stretch,
+    /// What is too much is cut off on both sides.
+    Crop,
+    /// What is missing is black.
+    Pad,
+}
+
+impl Fit {
+    /// All of them, as users call them.
+    pub const ALL: [(&'static str, Fit); 3] =
+        [("stretch", Fit::Stretch), ("crop", Fit::Crop), ("pad", Fit::Pad)];
+
+    /// What users call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fit::Stretch => "stretch",
+            Fit::Crop => "crop",
+            Fit::Pad => "pad",
         }
     }
 }
@@ -210,8 +265,8 @@ pub enum Sizing {
 /// How steps are taken.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Solving {
-    /// As the folder says: by its scheduler or, unless a number of steps is asked for, at the timesteps
-    /// that it records for a distilled model.
+    /// As the folder says: by its scheduler or, for a distilled model, at the timesteps that it records;
+    /// where fewer steps are asked for, at so many of them.
     #[default]
     Recorded,
     /// By the folder's scheduler, whatever else it records.
@@ -227,4 +282,37 @@ pub enum Decoding {
     Whole,
     /// In tiles that overlap: less memory, slightly different pixels.
     Tiled,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Request, Solving, thinned};
+
+    #[test]
+    fn a_student_takes_its_own_steps_and_no_others() {
+        let own = [1000.0, 750.0, 500.0, 250.0];
+        for (steps, want) in [
+            (None, &own[..]),
+            (Some(4), &own),
+            (Some(3), &[1000.0, 750.0, 500.0]),
+            (Some(2), &[1000.0, 500.0]),
+            (Some(1), &[1000.0]),
+        ] {
+            assert_eq!(thinned(&own, steps).unwrap(), want, "{steps:?}");
+        }
+        for steps in [0, 5, usize::MAX] {
+            let message = thinned(&own, Some(steps)).unwrap_err().to_string();
+            assert!(message.contains("distilled for 4 step(s)"), "{message}");
+            assert!(message.contains("1000, 750, 500, 250"), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_scheduler_is_asked_for_by_name_only() {
+        let recorded = Some(&[1000.0, 600.0][..]);
+        let request = Request { steps: Some(2), ..Request::default() };
+        assert_eq!(request.few_timesteps(recorded).unwrap().as_deref(), recorded);
+        let request = Request { solving: Solving::Scheduler, ..request };
+        assert_eq!(request.few_timesteps(recorded).unwrap(), None);
+    }
 }

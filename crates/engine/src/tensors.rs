@@ -64,6 +64,31 @@ pub(crate) fn shaped<const D: usize>(
     Ok(tensor)
 }
 
+/// As [`shaped`], for `want[0]` rows from `row` on of a tensor that may have more of them.
+pub(crate) fn rows<const D: usize>(
+    path: &Path,
+    key: &str,
+    (want, meaning): ([usize; D], &str),
+    row: Option<usize>,
+    device: &Device,
+) -> Result<Tensor<D>> {
+    let Some(row) = row else { return shaped(path, key, (want, meaning), device) };
+    let tensor = require::<D>(path, key, device)?;
+    let mut all = want;
+    all[0] = tensor.dims()[0];
+    let end = row.saturating_add(want[0]);
+    match tensor.dims() == all && end <= all[0] {
+        true => Ok(tensor.slice_dim(0, row..end)),
+        false => {
+            let got = tensor.dims();
+            let reason = format!(
+                "`{key}` has shape {got:?}, but row {row} of {want:?} ({meaning}) is asked for"
+            );
+            Err(Error::Tensor { path: path.to_owned(), reason })
+        }
+    }
+}
+
 fn numbers(view: &TensorView<'_>) -> Option<Vec<f32>> {
     use safetensors::Dtype;
     let dtype = match view.dtype() {

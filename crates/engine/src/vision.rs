@@ -1,7 +1,7 @@
 //! What an image encoder sees of the pictures of a request.
 
 use burn::tensor::{Device, Tensor};
-use folder::{Component, ModelFolder, Storage};
+use folder::{Component, ModelFolder, Storage, Weight};
 use models::vision::clip::{ClipVision, ClipVisionConfig};
 use nn::Weights;
 
@@ -42,6 +42,11 @@ impl Vision {
     /// Their files cannot be read any more.
     pub(crate) fn open_weights(&mut self, device: &Device) -> Result<()> {
         Ok(self.component.open(device).map(drop)?)
+    }
+
+    /// Its weights, as they are stored.
+    pub(crate) fn weights(&self) -> &[Weight] {
+        self.component.weights()
     }
 
     /// Lets go of the weights.

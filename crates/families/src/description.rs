@@ -31,8 +31,10 @@ pub struct Family {
     pub text: &'static [EncoderRules],
     /// Modules whose matrices keep their stored type when the rest is rounded.
     pub kept: &'static [&'static str],
-    /// The name of a layer in the family's own code, where it is another than diffusers'.
+    /// The name of a layer or table in the family's own code, where it is another than diffusers'.
     pub original_name: fn(&str) -> Option<String>,
+    /// The way back: diffusers' name of what the family's own code calls so.
+    pub diffusers_name: fn(&str) -> Option<String>,
     /// Parts of keys that give away a LoRA of this family.
     pub lora_signs: &'static [&'static str],
     /// Which layers split how over ranks, by the end of their names.
@@ -148,10 +150,33 @@ pub struct Defaults {
 }
 
 impl Family {
+    /// The name of a parameter in the family's own code, where it is another than diffusers'.
+    pub fn original_parameter(&self, name: &str) -> Option<String> {
+        renamed_parameter(name, self.original_name)
+    }
+
+    /// The name of a parameter as diffusers has it, whichever of the two it has in a file.
+    pub fn diffusers_parameter(&self, name: &str) -> String {
+        let bare = ["model.diffusion_model.", "diffusion_model."]
+            .iter()
+            .find_map(|prefix| name.strip_prefix(prefix))
+            .unwrap_or(name);
+        renamed_parameter(bare, self.diffusers_name).unwrap_or_else(|| bare.to_owned())
+    }
+
     /// What a LoRA may call its layers.
     pub fn lora_names(&self) -> Names {
         Names { original: self.original_name, likely: foreign_lora }
     }
+}
+
+/// A parameter under another name of itself, or of the layer that it belongs to.
+fn renamed_parameter(name: &str, rename: fn(&str) -> Option<String>) -> Option<String> {
+    let of_layer = || {
+        let (layer, part) = name.rsplit_once('.')?;
+        Some(format!("{}.{part}", rename(layer)?))
+    };
+    rename(name).or_else(of_layer)
 }
 
 impl Description {

@@ -30,6 +30,7 @@ pub(crate) static FAMILY: Family = Family {
     text: &[],
     kept: &[],
     original_name: |_| None,
+    diffusers_name: |_| None,
     lora_signs: &["video.own", "video.words"],
     splits: &[
         ("to_q", Split::Columns),

@@ -32,6 +32,7 @@ pub(crate) const ALPHA: Family = Family {
     }],
     kept: &Pixart::KEPT,
     original_name: |_| None,
+    diffusers_name: |_| None,
     lora_signs: &["transformer_blocks"],
     splits: &[
         ("to_q", Split::Columns),

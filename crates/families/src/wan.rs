@@ -32,6 +32,7 @@ pub(crate) static FAMILY: Family = Family {
     }],
     kept: &Wan::KEPT,
     original_name,
+    diffusers_name,
     lora_signs: &["self_attn", "cross_attn", "condition_embedder", "blocks."],
     splits: &[
         ("to_q", Split::Columns),
@@ -155,7 +156,7 @@ fn conditions(folder: &ModelFolder, config: &WanConfig, latent: usize) -> Result
 }
 
 /// Layers within a block: in diffusers, in Wan's own code, which ComfyUI and kohya's trainers use.
-const BLOCK: [(&str, &str); 18] = [
+const BLOCK: [(&str, &str); 19] = [
     ("attn1.to_q", "self_attn.q"),
     ("attn1.to_k", "self_attn.k"),
     ("attn1.to_v", "self_attn.v"),
@@ -174,10 +175,11 @@ const BLOCK: [(&str, &str); 18] = [
     ("norm2", "norm3"),
     ("ffn.net.0.proj", "ffn.0"),
     ("ffn.net.2", "ffn.2"),
+    ("scale_shift_table", "modulation"),
 ];
 
 /// Layers around the blocks.
-const ROOT: [(&str, &str); 10] = [
+const ROOT: [(&str, &str); 12] = [
     ("condition_embedder.time_embedder.linear_1", "time_embedding.0"),
     ("condition_embedder.time_embedder.linear_2", "time_embedding.2"),
     ("condition_embedder.time_proj", "time_projection.1"),
@@ -187,24 +189,38 @@ const ROOT: [(&str, &str); 10] = [
     ("condition_embedder.image_embedder.ff.net.0.proj", "img_emb.proj.1"),
     ("condition_embedder.image_embedder.ff.net.2", "img_emb.proj.3"),
     ("condition_embedder.image_embedder.norm2", "img_emb.proj.4"),
+    ("condition_embedder.image_embedder.pos_embed", "img_emb.emb_pos"),
     ("proj_out", "head.head"),
+    ("scale_shift_table", "head.modulation"),
 ];
 
-/// The name of a layer in Wan's own code, where it is another.
+/// The name of a layer or table in Wan's own code, where it is another.
 fn original_name(layer: &str) -> Option<String> {
-    let find = |table: &[(&str, &str)], name: &str| {
-        let row = table.iter().find(|(ours, _)| *ours == name);
-        row.map(|(_, theirs)| (*theirs).to_owned())
+    translated(layer, |(ours, theirs), name| (*ours == name).then_some(*theirs))
+}
+
+/// The name that diffusers has for a layer or table of Wan's own code.
+fn diffusers_name(layer: &str) -> Option<String> {
+    translated(layer, |(ours, theirs), name| (*theirs == name).then_some(*ours))
+}
+
+/// A name in one vocabulary by that in the other.
+fn translated(
+    layer: &str,
+    row: impl Fn(&(&'static str, &'static str), &str) -> Option<&'static str>,
+) -> Option<String> {
+    let find = |table: &[(&'static str, &'static str)], name: &str| {
+        table.iter().find_map(|pair| row(pair, name))
     };
     match layer.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) {
-        None => find(&ROOT, layer),
+        None => find(&ROOT, layer).map(str::to_owned),
         Some((index, rest)) => find(&BLOCK, rest).map(|name| format!("blocks.{index}.{name}")),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::original_name;
+    use super::{FAMILY, original_name};
 
     #[test]
     fn layers_have_names_of_their_own() {
@@ -218,5 +234,30 @@ mod tests {
         for (layer, wanted) in cases {
             assert_eq!(original_name(layer).as_deref(), wanted, "{layer}");
         }
+    }
+
+    /// Every parameter comes back from its other name.
+    #[test]
+    fn names_go_both_ways() {
+        let parameters = [
+            "blocks.3.attn1.to_out.0.weight",
+            "blocks.3.scale_shift_table",
+            "blocks.3.ffn.net.0.proj.bias",
+            "condition_embedder.image_embedder.pos_embed",
+            "scale_shift_table",
+            "proj_out.weight",
+            "patch_embedding.weight",
+        ];
+        for name in parameters {
+            let other = FAMILY.original_parameter(name).unwrap_or_else(|| name.to_owned());
+            for prefix in ["", "diffusion_model.", "model.diffusion_model."] {
+                assert_eq!(FAMILY.diffusers_parameter(&format!("{prefix}{other}")), name);
+            }
+            assert_eq!(FAMILY.diffusers_parameter(name), name, "diffusers' own stays");
+        }
+        assert_eq!(
+            FAMILY.original_parameter("blocks.3.scale_shift_table").as_deref(),
+            Some("blocks.3.modulation")
+        );
     }
 }

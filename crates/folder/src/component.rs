@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use nn::{Merge, Precision, Store, Weights};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lora::{self, LoraSource, Names};
 
 /// In which type a component's matrices are held.
@@ -23,16 +23,58 @@ impl Storage {
     pub const STORED: Storage = Storage { precision: Precision::Stored, kept: &[] };
 }
 
+/// One tensor of a component, as its file has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+impl Weight {
+    /// Outputs and inputs, if it is a matrix.
+    pub fn matrix(&self) -> Option<(usize, usize)> {
+        match self.shape[..] {
+            [outputs, inputs] => Some((outputs, inputs)),
+            _ => None,
+        }
+    }
+
+    /// Its bytes if it were held in two bytes a value.
+    pub fn rounded(&self) -> u64 {
+        2 * self.shape.iter().product::<usize>() as u64
+    }
+
+    /// All of a store.
+    fn all(store: &Store) -> Vec<Weight> {
+        let weight = |(name, own): (&str, &nn::Parameter)| Weight {
+            name: name.to_owned(),
+            shape: own.shape.clone(),
+            bytes: own.bytes() as u64,
+        };
+        store.iter().map(weight).collect()
+    }
+}
+
 /// Where a component's parameters are, and in which type they are to be held. Clones share what is open.
 #[derive(Clone)]
 pub struct Component {
     paths: Vec<PathBuf>,
     storage: Storage,
     loras: Loras,
+    /// What its tensors may be called in its files, as a model calls them.
+    rename: Option<Rename>,
     resident: Option<Store>,
+    weights: Vec<Weight>,
     /// Whether its parameters were given and are nowhere else.
     given: bool,
 }
+
+/// A model's name for a tensor that a file may call otherwise.
+pub type Rename = std::sync::Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// Low-rank changes to a component, merged into its weights whenever it is opened.
 #[derive(Clone, Debug)]
@@ -59,15 +101,38 @@ impl Component {
         ignored: &[&str],
         declare: impl FnOnce(&Weights<'_>) -> nn::Result<()>,
     ) -> Result<Component> {
+        Component::renaming(paths, storage, ignored, None, declare)
+    }
+
+    /// The same for files that may call their tensors by other names than the model does.
+    ///
+    /// # Errors
+    /// As [`Component::new`].
+    pub fn renaming(
+        paths: Vec<PathBuf>,
+        storage: Storage,
+        ignored: &[&str],
+        rename: Option<Rename>,
+        declare: impl FnOnce(&Weights<'_>) -> nn::Result<()>,
+    ) -> Result<Component> {
         let store = Store::open(&paths, Precision::Stored, &Device::flex())?;
+        let store = renamed(store, rename.as_ref())?;
         store.agree(ignored, declare)?;
-        Ok(Component { paths, storage, loras: Loras::NONE, resident: None, given: false })
+        let (loras, weights) = (Loras::NONE, Weight::all(&store));
+        Ok(Component { paths, storage, loras, rename, resident: None, weights, given: false })
     }
 
     /// A component whose parameters are in memory and nowhere else.
     pub fn of(store: Store) -> Component {
         let (paths, storage, loras) = (Vec::new(), Storage::STORED, Loras::NONE);
-        Component { paths, storage, loras, resident: Some(store), given: true }
+        let weights = Weight::all(&store);
+        let (rename, resident) = (None, Some(store));
+        Component { paths, storage, loras, rename, resident, weights, given: true }
+    }
+
+    /// Its tensors, as they are stored.
+    pub fn weights(&self) -> &[Weight] {
+        &self.weights
     }
 
     /// Puts parameters from memory in the place of those of the files.
@@ -91,6 +156,7 @@ impl Component {
     pub fn adapted(mut self, loras: Loras) -> Result<Component> {
         if !loras.sources.is_empty() {
             let store = Store::open(&self.paths, Precision::Stored, &Device::flex())?;
+            let store = renamed(store, self.rename.as_ref())?;
             for source in &loras.sources {
                 lora::patches(source, &store, loras.names, &Device::flex())?;
             }
@@ -106,7 +172,8 @@ impl Component {
     pub fn open(&mut self, device: &Device) -> Result<&Store> {
         if self.resident.is_none() {
             let Storage { precision, kept } = self.storage;
-            let mut store = Store::open_keeping(&self.paths, precision, kept, device)?;
+            let store = Store::open_keeping(&self.paths, precision, kept, device)?;
+            let mut store = renamed(store, self.rename.as_ref())?;
             let Loras { sources, names } = &self.loras;
             lora::load(sources, &mut store, *names, Merge::Into, device)?;
             self.resident = Some(store);
@@ -119,5 +186,16 @@ impl Component {
         if !self.given {
             self.resident = None;
         }
+    }
+}
+
+/// A store under the names of the model.
+fn renamed(store: Store, rename: Option<&Rename>) -> Result<Store> {
+    let Some(rename) = rename else { return Ok(store) };
+    let (origin, count) = (store.origin().to_owned(), store.iter().count());
+    let store = store.renamed(|name| Some(rename(name)));
+    match store.iter().count() == count {
+        true => Ok(store),
+        false => Err(Error::Unfit(format!("{origin} holds a tensor under two of its names"))),
     }
 }

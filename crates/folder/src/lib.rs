@@ -9,7 +9,7 @@ pub mod lora;
 mod model_folder;
 pub mod tokenizer;
 
-pub use component::{Component, Loras, Storage};
+pub use component::{Component, Loras, Rename, Storage, Weight};
 pub use error::{Error, Result};
 pub use hub::{Hub, HubEvent, locate};
 pub use model_folder::{ModelFolder, agree, metadata, read_text, weight_files};

@@ -51,8 +51,8 @@ pub enum Error {
         value: f64,
     },
     /// A clip of some other format.
-    #[error("the clip \"{caption}\" is not a GIF; write it with the extension `.gif`")]
-    NotAGif {
+    #[error("the clip \"{caption}\" is neither a GIF nor a PNG; write it as `.gif` or `.png`")]
+    NotAPicture {
         /// What the clip was to be called.
         caption: String,
     },

@@ -46,6 +46,18 @@ impl EventFile {
         self.append(&summary(now(), step, scalars))
     }
 
+    /// Writes pictures of one step, moving or not, each with its name.
+    pub(crate) fn write_pictures(
+        &mut self,
+        step: u64,
+        pictures: &[(String, Vec<u8>)],
+    ) -> Result<()> {
+        pictures.iter().try_for_each(|(tag, bytes)| {
+            let size = picture_size(bytes).unwrap_or_default();
+            self.append(&picture(now(), step, tag, (size, bytes)))
+        })
+    }
+
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(|source| Error::file("sync", &self.path, source))
     }
@@ -95,6 +107,31 @@ fn summary(time: f64, step: u64, scalars: impl IntoIterator<Item = (String, f64)
     let add = |all: Message, scalar| all.bytes(1, &value(scalar).0);
     let all = scalars.into_iter().fold(Message::default(), add);
     event(time, step).bytes(5, &all.0)
+}
+
+/// A picture of one step; TensorBoard asks for height, width and the number of channels.
+fn picture(
+    time: f64,
+    step: u64,
+    tag: &str,
+    ([width, height], bytes): ([u64; 2], &[u8]),
+) -> Message {
+    let image = Message::default().varint(1, height).varint(2, width).varint(3, 3).bytes(4, bytes);
+    let value = Message::default().bytes(1, tag.as_bytes()).bytes(4, &image.0);
+    event(time, step).bytes(5, &Message::default().bytes(1, &value.0).0)
+}
+
+/// Width and height of a GIF or a PNG, as its file states them.
+pub(crate) fn picture_size(bytes: &[u8]) -> Option<[u64; 2]> {
+    let little =
+        |at: usize| Some(u64::from(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?)));
+    let big =
+        |at: usize| Some(u64::from(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?)));
+    match bytes {
+        [b'G', b'I', b'F', b'8', ..] => Some([little(6)?, little(8)?]),
+        [0x89, b'P', b'N', b'G', ..] => Some([big(16)?, big(20)?]),
+        _ => None,
+    }
 }
 
 /// What every event begins with; zero is left out, as protocol buffers do.

@@ -29,6 +29,8 @@ struct Inner {
     run: PathBuf,
     peak: Option<Peak>,
     files: Option<Files>,
+    /// The step that this start goes on after.
+    from: u64,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,7 @@ pub struct Peak {
 impl Journal {
     /// A journal of the run in this folder. Nothing is written before it starts.
     pub fn new(run: impl Into<PathBuf>) -> Journal {
-        let inner = Inner { run: run.into(), peak: None, files: None };
+        let inner = Inner { run: run.into(), peak: None, files: None, from: 0 };
         Journal(Arc::new(Mutex::new(inner)))
     }
 
@@ -84,6 +86,7 @@ impl Journal {
         let metrics = Metrics::open(&inner.run, step)?;
         let events = EventFile::create(&folder, step)?;
         inner.files = Some(Files { metrics, events });
+        inner.from = step;
         Ok(())
     }
 
@@ -105,6 +108,21 @@ impl Journal {
         // In this order a killed run may tell TensorBoard twice, but never fails to.
         files.events.write(step, scalars.iter().map(|(name, value)| (name.clone(), *value)))?;
         files.metrics.record(&Scalars { step, scalars })
+    }
+
+    /// Shows TensorBoard GIFs and PNGs as they are after `step`, each with its name. Whoever looks at a
+    /// model before the first step of a resumed run has shown them already.
+    ///
+    /// # Errors
+    /// The run has not started, or a file cannot be written.
+    pub fn show(&self, step: u64, pictures: &[(String, Vec<u8>)]) -> Result<()> {
+        let mut inner = self.inner();
+        let is_again = step > 0 && step == inner.from;
+        let files = inner.files.as_mut().ok_or(Error::NotStarted)?;
+        match is_again {
+            true => Ok(()),
+            false => files.events.write_pictures(step, pictures),
+        }
     }
 
     fn step(&self, report: &StepReport) -> Result<()> {

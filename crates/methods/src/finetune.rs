@@ -46,6 +46,19 @@ impl Weighting {
     }
 }
 
+impl FinetuneConfig {
+    /// # Errors
+    /// A floor that is not above 0.
+    pub fn check(&self) -> Result<()> {
+        match self.weight {
+            Weighting::InverseSquare { floor } if !(floor.is_finite() && floor > 0.0) => {
+                Err(train::Error::setting("method.weight.floor", floor, "it is above 0"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// One role, one strategy.
 pub struct Finetune {
     /// The network that learns.
@@ -66,12 +79,8 @@ impl Finetune {
         process: Process,
         config: FinetuneConfig,
     ) -> Result<Finetune> {
-        match config.weight {
-            Weighting::InverseSquare { floor } if !(floor.is_finite() && floor > 0.0) => {
-                Err(train::Error::setting("method.weight.floor", floor, "it is above 0"))
-            }
-            _ => Ok(Finetune { student, strategy, process, config }),
-        }
+        config.check()?;
+        Ok(Finetune { student, strategy, process, config })
     }
 }
 

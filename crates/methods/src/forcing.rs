@@ -47,6 +47,25 @@ pub struct DiffusionForcing {
     weights: Vec<f32>,
 }
 
+impl DiffusionForcingConfig {
+    /// # Errors
+    /// An empty chunk, a range that is none, a shift that is not positive.
+    pub fn check(&self) -> Result<()> {
+        if self.chunk == 0 {
+            return Err(Error::setting("method.chunk", 0, "it is at least 1"));
+        }
+        let [low, high] = self.range;
+        if !(0.0 <= low && low < high && high <= 1.0) {
+            let found = format!("{:?}", self.range);
+            return Err(Error::setting("method.range", found, "it rises, between 0 and 1"));
+        }
+        if !(self.shift.is_finite() && self.shift > 0.0) {
+            return Err(Error::setting("method.shift", self.shift, "it is above 0"));
+        }
+        Ok(())
+    }
+}
+
 impl DiffusionForcing {
     /// A student that learns `strategy` with one level per chunk of frames.
     ///
@@ -58,17 +77,7 @@ impl DiffusionForcing {
         process: Process,
         config: DiffusionForcingConfig,
     ) -> Result<DiffusionForcing> {
-        if config.chunk == 0 {
-            return Err(Error::setting("method.chunk", 0, "it is at least 1"));
-        }
-        let [low, high] = config.range;
-        if !(0.0 <= low && low < high && high <= 1.0) {
-            let found = format!("{:?}", config.range);
-            return Err(Error::setting("method.range", found, "it rises, between 0 and 1"));
-        }
-        if !(config.shift.is_finite() && config.shift > 0.0) {
-            return Err(Error::setting("method.shift", config.shift, "it is above 0"));
-        }
+        config.check()?;
         Ok(DiffusionForcing { student, strategy, process, config, weights: bell() })
     }
 

@@ -1,4 +1,4 @@
-//! Progress bars, one per stage.
+//! The stages of a pipeline, seen and stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,12 +7,16 @@ use engine::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::clock::Clock;
+use crate::voice::{Meter, Voice};
 
-/// Draws a bar per stage on the terminal; draws nothing where there is none.
+/// Shows each stage, and remembers how long it took.
 pub(crate) struct Bars<'a> {
-    bar: Option<ProgressBar>,
+    voice: Voice,
+    meter: Option<(String, Meter)>,
     clock: &'a Clock,
     interrupted: Arc<AtomicBool>,
+    /// Stages that are over, with their seconds.
+    stages: Vec<(String, f64)>,
 }
 
 impl Progress for Bars<'_> {
@@ -21,17 +25,12 @@ impl Progress for Bars<'_> {
         if stage == "denoise" {
             self.clock.first_step();
         }
-        let style = "{msg:<8} {bar:32} {pos}/{len}  {elapsed} elapsed, {eta} left";
-        let style = ProgressStyle::with_template(style).expect("the template is a constant");
-        let bar = ProgressBar::new(total as u64).with_style(style);
-        bar.set_message(stage.to_owned());
-        bar.tick();
-        self.bar = Some(bar);
+        self.meter = Some((stage.to_owned(), self.voice.meter(stage, total as u64)));
     }
 
     fn reach(&mut self, done: usize) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(done as u64);
+        if let Some((_, meter)) = &mut self.meter {
+            meter.reach(done as u64, "");
         }
     }
 
@@ -41,16 +40,24 @@ impl Progress for Bars<'_> {
 }
 
 impl<'a> Bars<'a> {
-    /// Bars of a run that `clock` times and a set flag interrupts.
-    pub(crate) fn new(clock: &'a Clock, interrupted: Arc<AtomicBool>) -> Bars<'a> {
-        Bars { bar: None, clock, interrupted }
+    /// Stages of a run that `clock` times and a set flag interrupts.
+    pub(crate) fn new(voice: Voice, clock: &'a Clock, interrupted: Arc<AtomicBool>) -> Bars<'a> {
+        Bars { voice, meter: None, clock, interrupted, stages: Vec::new() }
     }
 
-    /// Leaves the last bar standing.
+    /// Ends the last stage.
     pub(crate) fn finish(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish();
+        let Some((stage, meter)) = self.meter.take() else { return };
+        let seconds = meter.finish();
+        match self.stages.iter_mut().find(|(known, _)| *known == stage) {
+            Some((_, sum)) => *sum += seconds,
+            None => self.stages.push((stage, seconds)),
         }
+    }
+
+    /// How long each stage took, in seconds, in the order they began.
+    pub(crate) fn stages(&self) -> &[(String, f64)] {
+        &self.stages
     }
 }
 

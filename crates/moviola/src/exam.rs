@@ -12,6 +12,7 @@ use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::failure::Outcome;
 use crate::inputs::InputFiles;
+use crate::voice::Voice;
 use crate::{output, questions, signals, threads};
 
 /// Score a model of the shapes world: all scenes twice, from fixed seeds.
@@ -82,11 +83,11 @@ fn colour(word: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// The folder is no model of the shapes world, or the user interrupted.
-pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
-    threads::within(arguments.threads, || examine(arguments, clock))
+pub(crate) fn run(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
+    threads::within(arguments.threads, || examine(arguments, voice, clock))
 }
 
-fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
+fn examine(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
     let task = arguments.task;
     if let Some(path) = &arguments.output {
         InputFiles::of_model(&arguments.model).spare(path)?;
@@ -95,7 +96,7 @@ fn examine(arguments: &Arguments, clock: &Clock) -> Outcome {
     let world = WorldOptions { tone, ..WorldOptions::default() };
     let shapes =
         ShapesConfig { world, colours: arguments.colour.clone(), ..ShapesConfig::default() };
-    let mut bars = Bars::new(clock, signals::watch()?);
+    let mut bars = Bars::new(voice, clock, signals::watch()?);
     let mut silenced = false;
     let answers = match arguments.without_model {
         true => Exam::new(task, shapes.rendered()?, &shapes.scenes()?).without_a_model()?,

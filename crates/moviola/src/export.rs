@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, FloatDType};
 use clap::ValueEnum;
 use recipe::{Dialect, Student, Which};
 
 use crate::failure::{Failure, Outcome};
 use crate::hub;
+use crate::signals::Writing;
 
 /// Turn a run's checkpoint into a diffusers folder, a LoRA or one file.
 #[derive(clap::Args, Clone, Debug)]
@@ -16,7 +17,7 @@ pub(crate) struct Arguments {
     /// The folder of a run, or one checkpoint of it
     run: PathBuf,
     /// Where it goes; nothing is overwritten
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, short, value_name = "PATH")]
     output: PathBuf,
     /// What to write [default: a LoRA if one was trained, else a folder]
     #[arg(long = "as", value_enum)]
@@ -24,13 +25,19 @@ pub(crate) struct Arguments {
     /// The running average instead of the last step
     #[arg(long)]
     ema: bool,
-    /// How the layers of a LoRA are called [default: diffusers]
+    /// How layers are called [default: diffusers]
     #[arg(long, value_enum)]
     dialect: Option<DialectName>,
+    /// The role whose network is written: student, or critic where there is one
+    #[arg(long, value_name = "ROLE", default_value = "student")]
+    role: String,
+    /// The type it is written in [default: as it was trained: what learnt in f32, the rest as stored]
+    #[arg(long, value_enum)]
+    dtype: Option<Dtype>,
 }
 
 const EXAMPLES: &str = "Examples:
-  moviola export runs/wan --ema --output wan-tuned
+  moviola export runs/wan --ema --dtype bf16 --output wan-tuned
   moviola export runs/style --output style.safetensors --dialect comfyui
   moviola export runs/wan/checkpoints/checkpoint-00001000 --as file --output wan.safetensors";
 
@@ -40,14 +47,25 @@ enum KindName {
     Folder,
     /// The LoRA alone
     Lora,
-    /// The whole transformer as one safetensors file
+    /// The whole transformer as one safetensors file, a LoRA merged into it
     File,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum DialectName {
+    /// As diffusers calls them
     Diffusers,
+    /// As the model's own code does, which ComfyUI reads
     Comfyui,
+    /// The same, as kohya's trainers write it
+    Kohya,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dtype {
+    F32,
+    Bf16,
+    F16,
 }
 
 /// Reads a checkpoint and writes what was asked for.
@@ -55,25 +73,34 @@ enum DialectName {
 /// # Errors
 /// There is no such checkpoint, it does not hold what was asked for, or something is in the way.
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let writing = Writing::watch_at_once()?;
+    writing.expect([arguments.output.clone()]);
     let which = if arguments.ema { Which::Average } else { Which::Live };
-    let student = Student::open(&arguments.run, which, &Device::flex(), &hub::from_environment())?;
+    let (device, hub) = (Device::flex(), hub::from_environment());
+    let student = Student::open_role(&arguments.run, &arguments.role, which, &device, &hub)?;
     let own = if student.lora().is_some() { KindName::Lora } else { KindName::Folder };
     let path = &arguments.output;
-    let kind = arguments.kind.unwrap_or(own);
-    if kind != KindName::Lora && arguments.dialect.is_some() {
-        let reason = "--dialect is how a LoRA calls its layers, and none is written; leave it out";
-        return Err(Failure::refused(reason));
-    }
-    match kind {
-        KindName::Folder => student.write_folder(path)?,
-        KindName::File => student.write_file(path)?,
-        KindName::Lora => {
-            let dialect = match arguments.dialect {
-                Some(DialectName::Diffusers) | None => Dialect::Diffusers,
-                Some(DialectName::Comfyui) => Dialect::ComfyUi,
-            };
-            student.write_lora(path, dialect)?;
+    let student = match arguments.dtype {
+        None => student,
+        Some(Dtype::F32) => student.in_type(FloatDType::F32),
+        Some(Dtype::Bf16) => student.in_type(FloatDType::BF16),
+        Some(Dtype::F16) => student.in_type(FloatDType::F16),
+    };
+    let dialect = match arguments.dialect {
+        Some(DialectName::Diffusers) | None => Dialect::Diffusers,
+        Some(DialectName::Comfyui) => Dialect::ComfyUi,
+        Some(DialectName::Kohya) => Dialect::Kohya,
+    };
+    match arguments.kind.unwrap_or(own) {
+        KindName::Folder if dialect != Dialect::Diffusers => {
+            return Err(Failure::refused(
+                "--dialect: a diffusers folder has diffusers' names; leave it out, or add --as file",
+            ));
         }
+        KindName::Folder => student.write_folder(path)?,
+        KindName::File => student.write_file(path, dialect)?,
+        KindName::Lora => student.write_lora(path, dialect)?,
     }
+    writing.wrote(path);
     Ok(crate::say(format_args!("{}\n", path.display()))?)
 }

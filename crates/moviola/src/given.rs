@@ -3,17 +3,16 @@
 use std::path::PathBuf;
 
 use engine::{Audio, Given, Media};
-use serde_json::{Value, json};
 
 /// Where `--help` lists these.
 const GIVEN: &str = "Given beside the prompt";
 
 /// What is given beside a prompt; each model says which of these it takes.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, PartialEq)]
 pub(crate) struct GivenArguments {
     /// The picture a clip begins with
     #[arg(long, help_heading = GIVEN, value_name = "FILE")]
-    image: Option<PathBuf>,
+    pub(crate) image: Option<PathBuf>,
     /// The picture a clip ends with
     #[arg(long, help_heading = GIVEN, value_name = "FILE")]
     last_image: Option<PathBuf>,
@@ -76,36 +75,63 @@ impl GivenArguments {
 
     /// All files.
     pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> {
-        let single = [&self.image, &self.last_image, &self.video_prefix, &self.video, &self.mask];
-        let single = single.into_iter().chain([&self.audio]).flatten().cloned();
-        let keyframes = self.keyframe.iter().map(|(_, path)| path.clone());
-        single.chain(keyframes).chain(self.reference.iter().map(|(path, _)| path.clone()))
+        self.listed().into_iter().map(|given| given.path)
     }
 
-    /// The same for a record, without what was not given.
-    pub(crate) fn record(&self) -> Value {
-        // A path may hold what JSON cannot.
-        let text = |path: &PathBuf| Value::from(path.display().to_string());
-        let keyframes =
-            self.keyframe.iter().map(|(at, path)| json!({ "frame": at, "file": text(path) }));
-        let references = self
-            .reference
-            .iter()
-            .map(|(path, scale)| json!({ "file": text(path), "scale": scale }));
-        let all = [
-            ("image", self.image.as_ref().map(text)),
-            ("last_image", self.last_image.as_ref().map(text)),
-            ("keyframes", listed(keyframes.collect())),
-            ("video_prefix", self.video_prefix.as_ref().map(text)),
-            ("video", self.video.as_ref().map(text)),
-            ("mask", self.mask.as_ref().map(text)),
-            ("references", listed(references.collect())),
-            ("audio", self.audio.as_ref().map(text)),
+    /// Everything that is given.
+    pub(crate) fn listed(&self) -> Vec<GivenFile<'static>> {
+        let single = [
+            ("image", &self.image),
+            ("last_image", &self.last_image),
+            ("video_prefix", &self.video_prefix),
+            ("video", &self.video),
+            ("mask", &self.mask),
+            ("audio", &self.audio),
         ];
-        all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+        let single = single.into_iter().filter_map(|(role, path)| {
+            Some(GivenFile { role, path: path.clone()?, frame: None, scale: None })
+        });
+        let keyframes = self.keyframe.iter().map(|(frame, path)| GivenFile {
+            role: "keyframe",
+            path: path.clone(),
+            frame: Some(*frame),
+            scale: None,
+        });
+        let references = self.reference.iter().map(|(path, scale)| GivenFile {
+            role: "reference",
+            path: path.clone(),
+            frame: None,
+            scale: *scale,
+        });
+        single.chain(keyframes).chain(references).collect()
+    }
+
+    /// Gives one more, as [`GivenArguments::listed`] tells it. What has no such role is passed over.
+    pub(crate) fn give(&mut self, given: GivenFile<'_>) {
+        let GivenFile { role, path, frame, scale } = given;
+        match role {
+            "image" => self.image = Some(path),
+            "last_image" => self.last_image = Some(path),
+            "video_prefix" => self.video_prefix = Some(path),
+            "video" => self.video = Some(path),
+            "mask" => self.mask = Some(path),
+            "audio" => self.audio = Some(path),
+            "keyframe" => self.keyframe.push((frame.unwrap_or(0), path)),
+            "reference" => self.reference.push((path, scale)),
+            _ => {}
+        }
     }
 }
 
-fn listed(all: Vec<Value>) -> Option<Value> {
-    (!all.is_empty()).then_some(Value::Array(all))
+/// A file that is given beside a prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct GivenFile<'a> {
+    /// As what.
+    pub(crate) role: &'a str,
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// The frame that a picture stands for.
+    pub(crate) frame: Option<usize>,
+    /// How many times smaller it is shown.
+    pub(crate) scale: Option<usize>,
 }

@@ -25,6 +25,11 @@ pub(crate) struct Process {
     pub(crate) size: usize,
 }
 
+/// Whether this process tells what goes on and gets what is made: the only one, or the first of a job.
+pub(crate) fn is_first() -> bool {
+    Process::of_job().is_none_or(|process| process.rank == 0)
+}
+
 impl Process {
     /// This process, if a launcher started several.
     pub(crate) fn of_job() -> Option<Process> {

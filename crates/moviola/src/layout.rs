@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use comm::{Axis, Group, MeshShape, Ranks};
 use parallel::{Layout, Pipeline, Plan, Refusal, Workload};
+use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
 use crate::launch::Process;
@@ -14,45 +15,57 @@ const RANKS: &str = "Ranks";
 /// More ranks than one process should have.
 const MOST_RANKS: usize = 256;
 
-/// How the work is spread over ranks. `--ranks` alone chooses a layout.
-#[derive(clap::Args, Clone, Debug)]
+/// How the work is spread over ranks. `--ranks` alone chooses a layout. Records hold what is said.
+#[derive(clap::Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LayoutArguments {
     /// Ranks, as threads of this process; each has --threads workers [default: the product of the
     /// degrees below]
     #[arg(long, help_heading = RANKS, value_name = "N")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     ranks: Option<usize>,
     /// Replicas that make different samples
     #[arg(long, help_heading = RANKS, value_name = "D")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<usize>,
     /// Ranks that share the branches of guidance
     #[arg(long, help_heading = RANKS, value_name = "C")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     cfg: Option<usize>,
     /// Ranks that trade tokens for heads around attention
     #[arg(long, help_heading = RANKS, value_name = "U")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     ulysses: Option<usize>,
     /// Ranks that pass keys and values around
     #[arg(long, help_heading = RANKS, value_name = "R")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     ring: Option<usize>,
     /// Ranks that share the transformer's matrices
     #[arg(long, help_heading = RANKS, value_name = "T")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     tensor: Option<usize>,
     /// Stages of blocks, through which patches of a clip flow step after step
     #[arg(long, help_heading = RANKS, value_name = "P")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pipefusion: Option<usize>,
     /// Patches of a clip for --pipefusion [default: as many as stages]
     #[arg(long, help_heading = RANKS, value_name = "M")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     patches: Option<usize>,
     /// Exact steps before --pipefusion begins [default: 1]
     #[arg(long, help_heading = RANKS, value_name = "W")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     warmup: Option<usize>,
     /// Blocks of each stage of --pipefusion, like 10,9,9 [default: as even as can be]
     #[arg(long, help_heading = RANKS, value_name = "N,..", value_delimiter = ',')]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     stages: Option<Vec<usize>>,
     /// Ranks of a replica that decode strips of its frames [default: 1]
     #[arg(long, help_heading = RANKS, value_name = "V")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     vae_ranks: Option<usize>,
     /// How many seconds a rank waits for another
     #[arg(long, help_heading = RANKS, value_name = "SECONDS", default_value_t = 300)]
+    #[serde(skip)]
     timeout: u64,
 }
 
@@ -122,9 +135,25 @@ impl LayoutArguments {
         })
     }
 
-    /// Whether this process has the first rank, which gets what is made.
-    pub(crate) fn owns() -> bool {
-        Process::of_job().is_none_or(|process| process.rank == 0)
+    /// What makes any one of a plan's samples again: degrees that `--ranks` alone has chosen, and no
+    /// replicas, which leave a sample as it is.
+    pub(crate) fn of_one_sample(&self, plan: &Plan) -> LayoutArguments {
+        let degree = |axis| Some(plan.layout().mesh.degree(axis)).filter(|degree| *degree > 1);
+        LayoutArguments {
+            ranks: None,
+            data: None,
+            cfg: degree(Axis::Cfg),
+            ulysses: degree(Axis::Ulysses),
+            ring: degree(Axis::Ring),
+            tensor: degree(Axis::Tensor),
+            pipefusion: degree(Axis::Pipeline),
+            ..self.clone()
+        }
+    }
+
+    /// The same, whose ranks wait for each other as long as those of another.
+    pub(crate) fn waiting_like(self, other: &LayoutArguments) -> LayoutArguments {
+        LayoutArguments { timeout: other.timeout, ..self }
     }
 
     /// Runs `body` on every rank, each with so many threads, and returns what the first one gives, or this

@@ -15,14 +15,17 @@ mod inputs;
 mod launch;
 mod layout;
 mod output;
+mod places;
 mod preprocess;
 mod questions;
 mod quickstart;
 mod report;
+mod reporter;
 mod session;
 mod signals;
 mod threads;
 mod train;
+mod voice;
 mod watch;
 
 use std::io::{ErrorKind, Write};
@@ -32,8 +35,9 @@ use std::time::Instant;
 
 use clock::Clock;
 use failure::Outcome;
+use voice::{Voice, VoiceArguments};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[global_allocator]
 static ALLOCATOR: kernels::Allocator = kernels::Allocator;
@@ -44,6 +48,8 @@ static ALLOCATOR: kernels::Allocator = kernels::Allocator;
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    voice: VoiceArguments,
 }
 
 #[derive(Subcommand)]
@@ -90,34 +96,56 @@ impl Command {
 fn main() -> ExitCode {
     let clock = Clock::new(Instant::now());
     kernels::keep_freed_pages();
-    let command = Arguments::parse().command;
-    if let Some(process) = launch::Process::of_job()
-        && let Err(failure) = process.check(command.name())
-    {
-        return finish(Err(failure));
-    }
-    let result = match command {
-        Command::Generate(arguments) => generate::run(&arguments, &clock),
-        Command::Quickstart(arguments) => quickstart::run(&arguments, &clock),
-        Command::Train(arguments) => train::run(&arguments),
-        Command::Export(arguments) => export::run(&arguments),
-        Command::Exam(arguments) => exam::run(&arguments, &clock),
-        Command::Preprocess(arguments) => return finish(preprocess::run(&arguments)),
-        Command::Doctor(arguments) => return finish(doctor::run(&arguments)),
-        Command::Inspect { path } => inspect(&path),
+    let arguments = parsed();
+    let voice = match launch::is_first() {
+        true => Voice::from(arguments.voice),
+        false => Voice::from(arguments.voice).in_the_background(),
     };
-    finish(result.map(|()| ExitCode::SUCCESS))
+    let done = |result: Outcome| result.map(|()| ExitCode::SUCCESS);
+    if let Some(process) = launch::Process::of_job()
+        && let Err(failure) = process.check(arguments.command.name())
+    {
+        return finish(Err(failure), voice);
+    }
+    let result = match arguments.command {
+        Command::Generate(arguments) => done(generate::run(&arguments, voice, &clock)),
+        Command::Quickstart(arguments) => done(quickstart::run(&arguments, voice, &clock)),
+        Command::Train(arguments) => done(train::run(&arguments, voice)),
+        Command::Export(arguments) => done(export::run(&arguments)),
+        Command::Exam(arguments) => done(exam::run(&arguments, voice, &clock)),
+        Command::Preprocess(arguments) => preprocess::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Inspect { path } => done(inspect(&path)),
+    };
+    finish(result, voice)
+}
+
+/// The arguments. A number may be negative wherever one is expected.
+fn parsed() -> Arguments {
+    let matches = command().get_matches();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|err| err.exit())
+}
+
+/// The whole command.
+fn command() -> clap::Command {
+    let takes_values = |own: &clap::Arg| own.get_action().takes_values();
+    Arguments::command().mut_subcommands(|own| {
+        own.mut_args(|own| match takes_values(&own) && !own.is_positional() {
+            true => own.allow_negative_numbers(true),
+            false => own,
+        })
+    })
 }
 
 /// The exit code of a command; an error is told.
-fn finish(result: Outcome<ExitCode>) -> ExitCode {
+fn finish(result: Outcome<ExitCode>, voice: Voice) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(err) => {
             if let Some(process) = launch::Process::of_job() {
                 process.wait_for_the_first();
             }
-            eprintln!("error: {err}");
+            voice.fail(&err.to_string(), err.code());
             ExitCode::from(err.code())
         }
     }
@@ -125,6 +153,20 @@ fn finish(result: Outcome<ExitCode>) -> ExitCode {
 
 fn inspect(path: &std::path::Path) -> Outcome {
     Ok(say(format_args!("{}", engine::inspect(path)?))?)
+}
+
+/// What the user typed, to be typed again in a shell.
+fn command_line() -> String {
+    let quoted = |word: std::ffi::OsString| {
+        let word = word.to_string_lossy().into_owned();
+        let is_plain = |letter: char| letter.is_alphanumeric() || "-_=+./,:@%".contains(letter);
+        match !word.is_empty() && word.chars().all(is_plain) {
+            true => word,
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        }
+    };
+    let words: Vec<String> = std::env::args_os().skip(1).map(quoted).collect();
+    format!("moviola {}", words.join(" "))
 }
 
 /// Prints what was asked for. A reader that has seen enough (`moviola … | head`) is no error.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use data::media::FrameRate;
 use engine::{Pipeline, Setup};
 use folder::ModelFolder;
 use journal::Page;
@@ -13,7 +14,9 @@ use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::exam::{self, Sampling};
 use crate::failure::{Failure, Outcome};
+use crate::report::Told;
 use crate::session::{self, Learnt};
+use crate::voice::Voice;
 use crate::{hub, output, report, signals, threads};
 
 /// How the clips are made.
@@ -21,6 +24,9 @@ const SAMPLING: Sampling = Sampling { steps: Some(16), timesteps: None, guidance
 
 /// The recipe, so that the binary needs no other file.
 const RECIPE: &str = include_str!("../../../recipes/quickstart.yaml");
+
+/// What it is called among others.
+const BUILT_IN: &str = "recipes/quickstart.yaml";
 
 /// Train a tiny text-to-video model on the shapes world, and score it.
 #[derive(clap::Args, Clone, Debug)]
@@ -44,21 +50,30 @@ pub(crate) struct Arguments {
 ///
 /// # Errors
 /// The recipe is not for the shapes world, the disk is full, or the user interrupted.
-pub(crate) fn run(arguments: &Arguments, clock: &Clock) -> Outcome {
+pub(crate) fn run(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
     let recipe = match &arguments.recipe {
         Some(path) => Recipe::read(path, &arguments.set)?,
-        None => Recipe::parse(RECIPE, Path::new("recipes/quickstart.yaml"), &arguments.set)?,
+        None => Recipe::parse(RECIPE, Path::new(BUILT_IN), &arguments.set)?,
     };
     let shapes = shapes(&recipe)?;
-    threads::within(arguments.threads, || show(arguments, &recipe, shapes, clock))
+    threads::within(arguments.threads, || show(arguments, (&recipe, shapes), voice, clock))
 }
 
-fn show(arguments: &Arguments, recipe: &Recipe, shapes: &ShapesConfig, clock: &Clock) -> Outcome {
+fn show(
+    arguments: &Arguments,
+    (recipe, shapes): (&Recipe, &ShapesConfig),
+    voice: Voice,
+    clock: &Clock,
+) -> Outcome {
     let stop = signals::watch()?;
     let (device, folder) = (Device::flex(), &arguments.run);
     let model = folder.join("model");
     let earlier = is_ours(&model)?;
-    let learnt = session::learn(recipe, folder, &stop, &device, "moviola quickstart")?;
+    let name = match &arguments.recipe {
+        Some(path) => path.display().to_string(),
+        None => BUILT_IN.to_owned(),
+    };
+    let learnt = session::learn(recipe, folder, &stop, &device, (&name, voice))?;
     if earlier {
         // It may be of a shorter run.
         std::fs::remove_dir_all(&model).map_err(|err| {
@@ -67,7 +82,7 @@ fn show(arguments: &Arguments, recipe: &Recipe, shapes: &ShapesConfig, clock: &C
     }
     let which = if recipe.callbacks.ema.is_some() { Which::Average } else { Which::Live };
     Student::open(folder, which, &device, &hub::from_environment())?.write_folder(&model)?;
-    let mut bars = Bars::new(clock, stop);
+    let mut bars = Bars::new(voice, clock, stop);
     let mut pipeline = Pipeline::open(&model, &Setup::new(&device))?;
     let answers = exam::sit(&mut pipeline, Task::Text, shapes, &SAMPLING, &mut bars)?;
     bars.finish();
@@ -77,8 +92,10 @@ fn show(arguments: &Arguments, recipe: &Recipe, shapes: &ShapesConfig, clock: &C
     summary["seconds"] = json!(clock.seconds());
     write_summary(folder, summary, &learnt)?;
     let page = Page::new("Shapes that move as they are told");
-    let page = report::with_exam(page, &score, &answers, folder)?;
-    let page = report::with_run(page, recipe, &learnt, folder)?;
+    let rate = FrameRate::from_number(pipeline.description().defaults.frame_rate)?;
+    let page = report::with_exam(page, &score, &answers, (folder, rate))?;
+    let told = Told { recipe, name: &name, learnt: &learnt, folder };
+    let page = report::with_run(page, &told)?;
     report::write(page, folder)?;
     crate::say(format_args!(
         "model    {}\nreport   {}\nsummary  {}\n{}\n",

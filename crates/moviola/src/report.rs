@@ -1,52 +1,131 @@
 //! The page that a run leaves: what it was, what it learnt, what it made.
 
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use data::media::{ClipWriter, Frame, FrameRate};
-use journal::{Page, Verdict};
-use recipe::{Answer, Recipe, Score, Share};
+use journal::{CaptionedClip, Page, Verdict};
+use recipe::{Answer, LearnsConfig, Recipe, Score, SeenClip, Share, SourceConfig};
 
 use crate::failure::{Failure, Outcome};
 use crate::session::Learnt;
+use crate::voice::duration;
 
 /// The name of the page in the folder of a run.
 pub(crate) const FILE: &str = "report.html";
-
-/// Frames per second at which clips of the shapes world are shown: slower than they play, to be seen.
-const RATE: f64 = 8.0;
 
 fn refused(error: impl std::fmt::Display) -> Failure {
     Failure::Refused(error.to_string())
 }
 
-/// The page with the facts and the curves of a run.
+/// Clips of the last look that a page shows, and at how many steps it shows how they came to be.
+const CLIPS: usize = 24;
+const STEPS: usize = 6;
+
+/// A run as its page tells it.
+pub(crate) struct Told<'a> {
+    pub(crate) recipe: &'a Recipe,
+    /// The file that the recipe came from.
+    pub(crate) name: &'a str,
+    pub(crate) learnt: &'a Learnt,
+    pub(crate) folder: &'a Path,
+}
+
+/// The page with the facts, the clips and the curves of a run.
 ///
 /// # Errors
-/// The log of the run cannot be read.
-pub(crate) fn with_run(
-    page: Page,
-    recipe: &Recipe,
-    learnt: &Learnt,
-    folder: &Path,
-) -> Outcome<Page> {
+/// The log of the run or a clip cannot be read.
+pub(crate) fn with_run(page: Page, told: &Told<'_>) -> Outcome<Page> {
+    let Told { recipe, name, learnt, folder } = told;
+    let student = &recipe.models.student;
+    let base = student.from.clone().unwrap_or_else(|| format!("a new {}", learnt.facts.family));
+    let dataset = match &recipe.data.source {
+        SourceConfig::Shapes(_) => "the shapes world".to_owned(),
+        SourceConfig::Store(store) => store.path.clone(),
+    };
+    let learns = match &student.learns {
+        LearnsConfig::All => "all of it".to_owned(),
+        LearnsConfig::Only { .. } => "some layers of it".to_owned(),
+        LearnsConfig::Lora(lora) => {
+            let alpha = lora.alpha.unwrap_or(lora.rank as f64);
+            format!("a LoRA of rank {}, alpha {alpha}", lora.rank)
+        }
+    };
+    let history = journal::history(folder).map_err(refused)?;
+    let seconds: f64 = history.steps.iter().map(|step| step.seconds).sum();
     let facts = [
+        ("base model", base),
+        ("what learns", learns),
+        ("dataset", dataset),
+        ("recipe", (*name).to_owned()),
         ("method", recipe.method.name().to_owned()),
         ("strategy", recipe.strategy.name().to_owned()),
         ("family", learnt.facts.family.to_owned()),
         ("parameters", learnt.facts.parameters.to_string()),
         ("of which learn", learnt.facts.learning.to_string()),
         ("samples", learnt.facts.samples.to_string()),
-        ("steps", recipe.run.steps.to_string()),
+        ("steps", format!("{} of {}", learnt.step, recipe.run.steps)),
         ("batch", format!("{} x {}", recipe.run.accumulation, recipe.data.batch)),
         ("seed", recipe.run.seed.to_string()),
-        ("training", format!("{:.0} s after step {}", learnt.seconds, learnt.from)),
+        ("training", format!("{} in all", duration(seconds))),
+        ("date", date(SystemTime::now())),
         ("made by", format!("moviola {}", env!("CARGO_PKG_VERSION"))),
     ];
-    let history = journal::history(folder).map_err(refused)?;
-    Ok(page.facts("The run", facts).history("How it went", &history))
+    let page = page.facts("The run", facts);
+    let page = with_looks(page, &recipe::looks(folder, learnt.step)?)?;
+    Ok(page.history("How it went", &history))
 }
 
-/// The page with the marks and clips of an exam, which are also left as files.
+/// The clips of the last look at the student, and how the first of them came to be.
+fn with_looks(page: Page, looks: &[(u64, Vec<SeenClip>)]) -> Outcome<Page> {
+    let Some((last, clips)) = looks.last() else { return Ok(page) };
+    let shown = clips.iter().take(CLIPS).map(|clip| captioned(clip, clip.caption.clone()));
+    let shown = shown.collect::<Outcome<Vec<_>>>()?;
+    let page = page.clips(&format!("Validation after step {last}"), shown);
+    if looks.len() < 2 {
+        return Ok(page);
+    }
+    let count = looks.len().min(STEPS);
+    let spread = (0..count).map(|at| &looks[at * (looks.len() - 1) / (count - 1)]);
+    let first = spread.filter_map(|(step, clips)| Some((step, clips.first()?)));
+    let first = first.map(|(step, clip)| captioned(clip, format!("after step {step}")));
+    let first = first.collect::<Outcome<Vec<_>>>()?;
+    Ok(page.clips(&format!("How \u{201c}{}\u{201d} came to be", clips[0].caption), first))
+}
+
+fn captioned(clip: &SeenClip, caption: String) -> Outcome<CaptionedClip> {
+    let verdict = match clip.right {
+        Some(true) => Verdict::Right,
+        Some(false) => Verdict::Wrong,
+        None => Verdict::Unjudged,
+    };
+    CaptionedClip::new(clip.shown()?, caption, verdict).map_err(refused)
+}
+
+/// A moment as people write it, in UTC.
+fn date(moment: SystemTime) -> String {
+    let seconds = moment.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (mut days, minutes) = (seconds / 86_400, seconds / 60 % 1440);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        (days, month) = (days - length, month + 1);
+    }
+    format!("{year}-{month:02}-{:02} {:02}:{:02} UTC", days + 1, minutes / 60, minutes % 60)
+}
+
+/// The page with the marks and clips of an exam, which are also left as files and play at `rate`.
 ///
 /// # Errors
 /// A clip cannot be written.
@@ -54,7 +133,7 @@ pub(crate) fn with_exam(
     page: Page,
     score: &Score,
     answers: &[Answer],
-    folder: &Path,
+    (folder, rate): (&Path, FrameRate),
 ) -> Outcome<Page> {
     let row = |name: &str, share: Share| journal::Score {
         name: name.to_owned(),
@@ -75,7 +154,7 @@ pub(crate) fn with_exam(
     let mut shown = Vec::new();
     for (index, answer) in answers.iter().enumerate() {
         let path = clips.join(format!("{index:02}.gif"));
-        write_clip(&path, answer).map_err(refused)?;
+        write_clip(&path, answer, rate).map_err(refused)?;
         let bytes = std::fs::read(&path).map_err(refused)?;
         let verdict = if answer.is_right() { Verdict::Right } else { Verdict::Wrong };
         let wrong = ["shape", "colour", "direction"].iter().zip(answer.right);
@@ -92,8 +171,8 @@ pub(crate) fn with_exam(
     Ok(page.headline(&number, &meaning).scores("Marks", rows).clips("All clips", shown))
 }
 
-fn write_clip(path: &Path, answer: &Answer) -> data::media::Result<()> {
-    let mut writer = ClipWriter::create(path, FrameRate::from_number(RATE)?)?;
+fn write_clip(path: &Path, answer: &Answer, rate: FrameRate) -> data::media::Result<()> {
+    let mut writer = ClipWriter::create(path, rate)?;
     let [frames, height, width] = answer.clip.size();
     for frame in 0..frames {
         writer.push(&Frame::new(height, width, answer.clip.frame(frame).to_vec())?)?;
@@ -107,4 +186,24 @@ fn write_clip(path: &Path, answer: &Answer) -> data::media::Result<()> {
 /// It cannot be written.
 pub(crate) fn write(page: Page, folder: &Path) -> Outcome {
     page.write(folder.join(FILE)).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::date;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, want) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00 UTC"),
+            (1_709_251_199, "2024-02-29 23:59 UTC"),
+            (1_735_689_599, "2024-12-31 23:59 UTC"),
+            (1_735_689_600, "2025-01-01 00:00 UTC"),
+        ] {
+            assert_eq!(date(UNIX_EPOCH + Duration::from_secs(seconds)), want);
+        }
+    }
 }

@@ -7,11 +7,13 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use journal::{Journal, Peak};
-use recipe::{Environment, FREE, Facts, Recipe, Recorder, Run};
+use recipe::{Environment, FREE, Facts, Look, Recipe, Recorder, Run, SeenClip};
 use train::{Callback, Resumed};
 
 use crate::failure::{Failure, Outcome};
 use crate::hub;
+use crate::reporter::Reporter;
+use crate::voice::Voice;
 use crate::watch::Watch;
 
 /// A training that is over.
@@ -22,9 +24,21 @@ pub(crate) struct Learnt {
     pub(crate) seconds: f64,
     /// The step it began after.
     pub(crate) from: u64,
+    /// The step it has come to.
+    pub(crate) step: u64,
 }
 
-/// Builds a run, goes on where it stopped, and trains to the end. `again` is the command that goes on.
+impl Learnt {
+    /// Whether there was nothing left to learn.
+    pub(crate) fn was_over(&self) -> bool {
+        self.from == self.step
+    }
+}
+
+/// A recipe as a run keeps it.
+pub(crate) const RECIPE: &str = "recipe.yaml";
+
+/// Builds a run by a recipe of some name, goes on where it stopped, and trains to the end.
 ///
 /// # Errors
 /// Something is wrong with the recipe, a model, the data or the disk, or the user interrupted.
@@ -33,29 +47,33 @@ pub(crate) fn learn(
     folder: &Path,
     stop: &Arc<AtomicBool>,
     device: &Device,
-    again: &str,
+    (name, voice): (&str, Voice),
 ) -> Outcome<Learnt> {
     let begun = Instant::now();
     let hub = &hub::from_environment();
     let negative = recipe.negative(device, hub)?;
     if negative.is_some() {
         let [most, now] = ["VmHWM:", "VmRSS:"].map(memory);
-        eprintln!(
+        voice.say(&format!(
             "the negative prompt is encoded and its encoder freed; memory in use: {now}, with the \
              encoder {most}"
-        );
+        ));
     }
     let journal = Journal::new(folder);
     let own = journal.clone();
-    let record: Recorder = Box::new(move |step, numbers| {
-        own.record(step, numbers).map_err(|err| train::Error::Callback {
+    let reporter = Reporter::new(recipe, name, folder.to_owned());
+    let page = reporter.clone();
+    let record: Recorder = Box::new(move |look| {
+        keep(&own, look).map_err(|err| train::Error::Callback {
             name: "journal".to_owned(),
             reason: err.to_string(),
-        })
+        })?;
+        page.tell(look.step)
     });
-    let watch = Watch::new(recipe.run.steps);
+    let watch = Watch::new(recipe.run.steps, voice);
     let goal = watch.goal();
-    let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(watch), Box::new(journal.clone())];
+    let callbacks: Vec<Box<dyn Callback>> =
+        vec![Box::new(watch), Box::new(journal.clone()), Box::new(reporter.clone())];
     let environment = Environment {
         folder: Some(folder),
         device: device.clone(),
@@ -72,28 +90,55 @@ pub(crate) fn learn(
     let mut trainer = trainer.stopping_at(Arc::clone(stop));
     let resumed = trainer.resume(&FREE, device)?;
     let from = resumed.as_ref().map_or(0, |resumed| resumed.step);
-    tell(resumed);
+    tell(resumed, voice);
+    if from >= recipe.run.steps {
+        voice.say(&format!(
+            "the run is finished: all of its {} steps are over; to go on, add --set loop.steps=N",
+            recipe.run.steps
+        ));
+        return Ok(Learnt { facts, seconds: 0.0, from, step: from });
+    }
+    keep_recipe(recipe, folder)?;
+    reporter.built(facts.clone(), from);
     let step = trainer.run()?;
-    eprintln!("peak memory: {}", memory("VmHWM:"));
+    voice.say(&format!("peak memory: {}", memory("VmHWM:")));
     if step < recipe.run.steps {
-        let text = format!("stopped after step {step}; `{again}` goes on from there");
+        let again = crate::command_line();
+        let text = format!("stopped after step {step}; this goes on from there: {again}");
         return Err(Failure::Interrupted(text));
     }
-    Ok(Learnt { facts, seconds: begun.elapsed().as_secs_f64(), from })
+    Ok(Learnt { facts, seconds: begun.elapsed().as_secs_f64(), from, step })
+}
+
+/// Keeps what a look at the student found.
+fn keep(journal: &Journal, look: &Look<'_>) -> Outcome {
+    let fault = |err: journal::Error| Failure::Refused(err.to_string());
+    journal.record(look.step, look.numbers).map_err(fault)?;
+    let picture = |(at, clip): (usize, &SeenClip)| -> Outcome<(String, Vec<u8>)> {
+        Ok((format!("validation/{at:03} {}", clip.caption), clip.shown()?))
+    };
+    let pictures = look.clips.iter().enumerate().map(picture).collect::<Outcome<Vec<_>>>()?;
+    journal.show(look.step, &pictures).map_err(fault)
+}
+
+/// Leaves the recipe in the run, with all that was set, so that the run goes on without another.
+fn keep_recipe(recipe: &Recipe, folder: &Path) -> Outcome {
+    let text = format!("# What this run was told, with every default.\n{}", recipe.to_yaml()?);
+    Ok(crate::output::write(&folder.join(RECIPE), text.as_bytes())?)
 }
 
 /// Says where a run goes on.
-fn tell(resumed: Option<Resumed>) {
+fn tell(resumed: Option<Resumed>, voice: Voice) {
     let Some(resumed) = resumed else { return };
     for skipped in &resumed.skipped {
-        eprintln!("passing over {}: {}", skipped.path.display(), skipped.reason);
+        voice.warn(&format!("passing over {}: {}", skipped.path.display(), skipped.reason));
     }
-    eprintln!("going on after step {} from {}", resumed.step, resumed.path.display());
+    voice.say(&format!("going on after step {} from {}", resumed.step, resumed.path.display()));
     let recorded = train::checkpoint::read_manifest(&resumed.path);
     if recorded.is_ok_and(|manifest| manifest.origins.is_empty()) {
-        eprintln!(
-            "note: that checkpoint is of a version that did not record its dataset and base weights; \
-             whether they are the same was not checked"
+        voice.warn(
+            "that checkpoint is of a version that did not record its dataset and base weights; whether \
+             they are the same was not checked",
         );
     }
 }

@@ -1,28 +1,133 @@
-//! Ctrl-C: once stops at the next safe place, twice stops at once.
+//! Ctrl-C, and the signals that end a process from outside: SIGTERM of SLURM, Docker and systemd, and
+//! SIGHUP of a terminal that is gone. Once stops at the next safe place, twice stops at once.
 
+use std::path::{Path, PathBuf};
 use std::process::exit;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use data::aside;
 
 use crate::failure::{Failure, Outcome};
 
-/// The exit code of what Ctrl-C ended, as shells have it.
+/// The exit code of what was interrupted, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// A flag that Ctrl-C sets.
+/// How long something that keeps nothing may take to come to an end. Docker waits ten seconds before it
+/// kills.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// A flag that an interruption sets.
 ///
 /// # Errors
 /// The system refuses to tell us.
 pub(crate) fn watch() -> Outcome<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
-    let handler = move || {
+    handle(move || {
         if flag.swap(true, Ordering::Relaxed) {
             exit(INTERRUPTED.into());
         }
         eprintln!("stopping after this step; press Ctrl-C again to stop at once");
-    };
-    ctrlc::set_handler(handler)
-        .map_err(|err| Failure::Refused(format!("cannot watch for Ctrl-C: {err}")))?;
+    })?;
     Ok(interrupted)
+}
+
+fn handle(handler: impl FnMut() + Send + 'static) -> Outcome {
+    ctrlc::set_handler(handler)
+        .map_err(|err| Failure::Refused(format!("cannot watch for Ctrl-C: {err}")))
+}
+
+/// A run that only writes files, and whose work is lost when it is stopped: it ends soon, and leaves
+/// nothing half-written.
+#[derive(Clone, Default)]
+pub(crate) struct Writing {
+    flag: Arc<AtomicBool>,
+    files: Arc<Mutex<Files>>,
+}
+
+#[derive(Default)]
+struct Files {
+    /// What is or will be written.
+    targets: Vec<PathBuf>,
+    /// What is there.
+    written: Vec<PathBuf>,
+}
+
+impl Writing {
+    /// Watches for interruptions: the flag is set, and the process ended if that does not help.
+    ///
+    /// # Errors
+    /// The system refuses to tell us.
+    pub(crate) fn watch() -> Outcome<Writing> {
+        Writing::watch_for(GRACE)
+    }
+
+    /// The same for work that looks at no flag.
+    ///
+    /// # Errors
+    /// The system refuses to tell us.
+    pub(crate) fn watch_at_once() -> Outcome<Writing> {
+        Writing::watch_for(Duration::ZERO)
+    }
+
+    fn watch_for(grace: Duration) -> Outcome<Writing> {
+        let writing = Writing::default();
+        let own = writing.clone();
+        handle(move || {
+            if own.flag.swap(true, Ordering::Relaxed) || grace.is_zero() {
+                own.end();
+            }
+            let late = own.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(grace);
+                late.end();
+            });
+        })?;
+        Ok(writing)
+    }
+
+    /// The flag that an interruption sets.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        self.flag.clone()
+    }
+
+    /// Notes what will be written.
+    pub(crate) fn expect(&self, targets: impl IntoIterator<Item = PathBuf>) {
+        self.files().targets.extend(targets);
+    }
+
+    /// Notes that something is there.
+    pub(crate) fn wrote(&self, path: &Path) {
+        self.files().written.push(path.to_owned());
+    }
+
+    /// What an interruption has left.
+    pub(crate) fn interrupted(&self) -> String {
+        let files = self.files();
+        match &files.written[..] {
+            [] => "interrupted; nothing was written".to_owned(),
+            [only] => format!("interrupted; {} was written before", only.display()),
+            [first, .., last] => format!(
+                "interrupted; {} files were written before, from {} to {}",
+                files.written.len(),
+                first.display(),
+                last.display()
+            ),
+        }
+    }
+
+    /// Ends the process from another thread: what it is making is removed.
+    fn end(&self) {
+        for target in &self.files().targets {
+            aside::remove_own_unfinished(target);
+        }
+        eprintln!("error: {}", self.interrupted());
+        exit(INTERRUPTED.into());
+    }
+
+    fn files(&self) -> std::sync::MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -1,19 +1,22 @@
 //! `moviola train`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use journal::Page;
 use recipe::Recipe;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
+use crate::report::Told;
+use crate::reporter::TITLE;
+use crate::voice::Voice;
 use crate::{device, hub, report, session, signals, threads};
 
 /// Run a recipe, or go on with a run that was stopped.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// A YAML file; see recipes/
-    #[arg(required_unless_present = "schema")]
+    /// A YAML file; see recipes/ [default: the one that --run was begun with]
+    #[arg(required_unless_present_any = ["schema", "run"])]
     recipe: Option<PathBuf>,
     /// The folder of the run: checkpoints, metrics, report. A run that is there goes on
     #[arg(long, value_name = "DIR", required_unless_present_any = ["schema", "dry_run"])]
@@ -38,37 +41,61 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "Examples:
   moviola train recipes/quickstart.yaml --run runs/shapes
   moviola train recipes/quickstart.yaml --run runs/short --set loop.steps=200
+  moviola train --run runs/short --set loop.steps=400
   moviola train recipes/wan-lora.yaml --dry-run";
 
 /// Checks everything, then trains.
 ///
 /// # Errors
 /// Something is wrong with the recipe, a model, the data or the disk.
-pub(crate) fn run(arguments: &Arguments) -> Outcome {
+pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     if arguments.schema {
         let schema = serde_json::to_string_pretty(&Recipe::schema()).expect("a schema is JSON");
         return Ok(crate::say(format_args!("{schema}\n"))?);
     }
-    let path = arguments.recipe.as_ref().expect("the arguments require it");
-    let recipe = Recipe::read(path, &arguments.set)?;
+    let path = recipe_of(arguments)?;
+    let recipe = Recipe::read(&path, &arguments.set)?;
     let device = device::parse(&arguments.device)?;
     threads::within(arguments.threads, || match arguments.dry_run {
         true => dry_run(&recipe, &device),
-        false => learn(arguments, &recipe, device),
+        false => learn(arguments, (&recipe, &path), device, voice),
     })
 }
 
-fn learn(arguments: &Arguments, recipe: &Recipe, device: burn::tensor::Device) -> Outcome {
+/// The recipe that was named, or the one that a run keeps.
+fn recipe_of(arguments: &Arguments) -> Outcome<PathBuf> {
+    let kept = arguments.run.as_ref().map(|run| run.join(session::RECIPE));
+    match (&arguments.recipe, kept) {
+        (Some(path), _) => Ok(path.clone()),
+        (None, Some(kept)) if kept.is_file() => Ok(kept),
+        (None, _) => Err(Failure::refused(
+            "no recipe is given, and --run is no run that keeps one; write `moviola train RECIPE.yaml \
+             --run DIR`",
+        )),
+    }
+}
+
+fn learn(
+    arguments: &Arguments,
+    (recipe, path): (&Recipe, &Path),
+    device: burn::tensor::Device,
+    voice: Voice,
+) -> Outcome {
     let folder = arguments.run.as_ref().expect("the arguments require it");
-    let learnt = session::learn(recipe, folder, &signals::watch()?, &device, "the same command")?;
-    let page = report::with_run(Page::new("A training run"), recipe, &learnt, folder)?;
-    report::write(page, folder)?;
+    let (stop, name) = (signals::watch()?, path.display().to_string());
+    let learnt = session::learn(recipe, folder, &stop, &device, (&name, voice))?;
+    // The page of a run that was over stays what it is, unless somebody took it away.
+    if learnt.was_over() && !folder.join(report::FILE).exists() {
+        let told = Told { recipe, name: &name, learnt: &learnt, folder };
+        report::write(report::with_run(Page::new(TITLE), &told)?, folder)?;
+    }
     Ok(crate::say(format_args!("{}\n", folder.display()))?)
 }
 
 fn dry_run(recipe: &Recipe, device: &burn::tensor::Device) -> Outcome {
-    crate::say(format_args!("{}\n", recipe.to_yaml()?))?;
+    // What would keep the run from beginning is said alone.
     let memory = recipe.memory(device, &hub::from_environment())?;
+    crate::say(format_args!("{}\n", recipe.to_yaml()?))?;
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let line = |name: &str, [a, b, c, d]: [String; 4]| {
         crate::say(format_args!("# {name:<16}{a:>10}{b:>10}{c:>10}{d:>12}\n"))

@@ -1,17 +1,20 @@
-//! A training run on the terminal: one bar with what matters of the last step.
+//! A training run as it is seen: a bar or lines, with what matters of the last step.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use train::{Callback, Event, Method, Outcome, StepReport};
+
+use crate::voice::{Meter, Voice};
 
 /// How much of the shown speed is from before the last step.
 const INERTIA: f64 = 0.9;
 
-/// Draws a bar; draws nothing where there is no terminal.
+/// Shows the steps of a run.
 pub(crate) struct Watch {
-    bar: ProgressBar,
+    voice: Voice,
+    steps: u64,
+    meter: Option<Meter>,
     seconds: f64,
     goal: Goal,
 }
@@ -28,12 +31,9 @@ impl Goal {
 }
 
 impl Watch {
-    /// A bar of so many steps.
-    pub(crate) fn new(steps: u64) -> Watch {
-        let style = "train    {bar:24} {pos}/{len}  {eta} left  {msg}";
-        let style = ProgressStyle::with_template(style).expect("the template is a constant");
-        let bar = ProgressBar::new(steps).with_style(style);
-        Watch { bar, seconds: 0.0, goal: Goal::default() }
+    /// A run of so many steps.
+    pub(crate) fn new(steps: u64, voice: Voice) -> Watch {
+        Watch { voice, steps, meter: None, seconds: 0.0, goal: Goal::default() }
     }
 
     /// What its speed is measured against, to be said later.
@@ -74,27 +74,22 @@ impl Callback for Watch {
 
     fn on(&mut self, event: &Event<'_>, _: &dyn Method) -> train::Result<()> {
         match event {
-            Event::Started { step } => self.bar.reset_eta_at(*step),
+            Event::Started { step } => {
+                let mut meter = self.voice.meter("train", self.steps);
+                meter.resume_after(*step);
+                self.meter = Some(meter);
+            }
             Event::Stepped { report } => {
                 let line = self.line(report);
-                self.bar.set_message(line);
-                self.bar.set_position(report.step);
+                if let Some(meter) = &mut self.meter {
+                    meter.reach(report.step, &line);
+                }
             }
-            Event::Finished { .. } => self.bar.finish(),
+            Event::Finished { .. } => {
+                self.meter.take().map(Meter::finish);
+            }
             Event::Updated { .. } | Event::Saved { .. } | Event::Resting { .. } => {}
         }
         Ok(())
-    }
-}
-
-/// Where a bar begins.
-trait StartAt {
-    fn reset_eta_at(&self, step: u64);
-}
-
-impl StartAt for ProgressBar {
-    fn reset_eta_at(&self, step: u64) {
-        self.set_position(step);
-        self.reset_eta();
     }
 }

@@ -46,6 +46,11 @@ impl ConfigReader {
         &self.config
     }
 
+    /// What has not been taken yet.
+    pub fn rest(&self) -> &Map<String, Value> {
+        &self.values
+    }
+
     /// The class that the config is of, if it says so.
     ///
     /// # Errors

@@ -344,7 +344,7 @@ impl MethodConfig {
 }
 
 impl SamplerConfig {
-    fn sampler(self) -> Result<TimestepSampler> {
+    pub(crate) fn sampler(self) -> Result<TimestepSampler> {
         let (sampler, shift) = match self {
             SamplerConfig::Uniform { lowest, highest, shift } => {
                 (TimestepSampler::uniform(lowest, highest)?, shift)

@@ -12,9 +12,18 @@ use crate::error::{Error, Result};
 /// Checks a document against a schema.
 ///
 /// # Errors
-/// The first thing that does not fit.
+/// Everything that does not fit.
 pub(crate) fn check(node: &Node, schema: &Value) -> Result<()> {
     Check { root: schema }.node(node, &[schema], "")
+}
+
+/// Several complaints of one section, which may be lists themselves.
+fn gathered(results: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+    let each = results.into_iter().filter_map(Result::err).flat_map(|error| match error {
+        Error::Several(all) => all,
+        error => vec![error],
+    });
+    Error::unless_none(each.collect())
 }
 
 struct Check<'a> {
@@ -103,25 +112,23 @@ impl<'a> Check<'a> {
         let free = parts
             .iter()
             .find_map(|part| part.get("additionalProperties").filter(|value| value.is_object()));
-        for (key, place, value) in entries {
+        let entry = |(key, place, value): &(String, Location, Node)| {
             let own: Vec<&Value> =
                 properties(parts).filter(|(name, _)| name == key).map(|(_, own)| own).collect();
             let path = below(path, key);
             match (own.is_empty(), free) {
-                (false, _) => self.node(value, &own, &path)?,
-                (true, Some(any)) => self.node(value, &[any], &path)?,
-                (true, None) => return unknown(place, (key, &known), node_path(&path)),
+                (false, _) => self.node(value, &own, &path),
+                (true, Some(any)) => self.node(value, &[any], &path),
+                (true, None) => unknown(place, (key, &known), node_path(&path)),
             }
-        }
+        };
         let required =
             parts.iter().flat_map(|part| part["required"].as_array().into_iter().flatten());
         let missing = required
             .filter_map(Value::as_str)
-            .find(|key| !entries.iter().any(|(own, _, _)| own == key));
-        match missing {
-            None => Ok(()),
-            Some(key) => fault(&node.place, format!("{} lacks the key `{key}`", section(path))),
-        }
+            .filter(|key| !entries.iter().any(|(own, _, _)| own == key))
+            .map(|key| fault(&node.place, format!("{} lacks the key `{key}`", section(path))));
+        gathered(entries.iter().map(entry).chain(missing))
     }
 
     fn list(&self, node: &Node, items: &[Node], parts: &[&'a Value], path: &str) -> Result<()> {
@@ -136,16 +143,15 @@ impl<'a> Check<'a> {
                 format!("{} has {found} items, not {wanted}", section(path)),
             );
         }
-        for (index, item) in items.iter().enumerate() {
+        gathered(items.iter().enumerate().map(|(index, item)| {
             let own: Vec<&Value> = parts
                 .iter()
                 .filter_map(|part| {
                     part["prefixItems"].get(index).or(part.get("items").filter(|it| it.is_object()))
                 })
                 .collect();
-            self.node(item, &own, &below(path, &index.to_string()))?;
-        }
-        Ok(())
+            self.node(item, &own, &below(path, &index.to_string()))
+        }))
     }
 }
 

@@ -26,6 +26,9 @@ pub enum Error {
         /// What is wrong, and what would do.
         reason: String,
     },
+    /// Several things at once.
+    #[error("{} things are wrong:\n{}", .0.len(), listed(.0))]
+    Several(Vec<Error>),
     /// Sections that do not go together.
     #[error("{0}")]
     Recipe(String),
@@ -62,7 +65,25 @@ pub enum Error {
     Diffusion(#[from] diffusion::Error),
 }
 
+/// Each on a line of its own.
+fn listed(all: &[Error]) -> String {
+    let lines: Vec<String> = all.iter().map(|error| format!("  {error}")).collect();
+    lines.join("\n")
+}
+
 impl Error {
+    /// All complaints as one, or none.
+    ///
+    /// # Errors
+    /// There is one.
+    pub(crate) fn unless_none(mut all: Vec<Error>) -> Result<()> {
+        match all.len() {
+            0 => Ok(()),
+            1 => Err(all.remove(0)),
+            _ => Err(Error::Several(all)),
+        }
+    }
+
     /// What a system call on a file answered.
     pub(crate) fn file(verb: &'static str, path: &Path, source: std::io::Error) -> Error {
         Error::File { verb, path: path.to_owned(), source }

@@ -29,17 +29,20 @@ fn idle(is_there: bool, key: impl Into<String>, why: &str) -> Option<Idle> {
 }
 
 impl Recipe {
-    /// The first key that would do nothing, or that names what is not there.
-    pub(crate) fn idle(&self) -> Option<Idle> {
+    /// Keys that would do nothing, or that name what is not there: the first of each section.
+    pub(crate) fn idle(&self) -> Vec<Idle> {
         let strategy = self.strategy.flexible();
-        None.or_else(|| unknown_source(&strategy))
-            .or_else(|| self.idle_levels(&strategy))
-            .or_else(|| self.idle_method())
-            .or_else(|| self.idle_negative())
-            .or_else(|| self.idle_data(&strategy))
-            .or_else(|| idle_weight(&strategy))
-            .or_else(|| idle_condition(&strategy))
-            .or_else(|| self.idle_average())
+        let all = [
+            unknown_source(&strategy),
+            self.idle_levels(&strategy),
+            self.idle_method(),
+            self.idle_negative(),
+            self.idle_data(&strategy),
+            idle_weight(&strategy),
+            idle_condition(&strategy),
+            self.idle_average(),
+        ];
+        all.into_iter().flatten().collect()
     }
 
     fn idle_average(&self) -> Option<Idle> {

@@ -34,13 +34,13 @@ impl Recipe {
         check(&document, &Recipe::schema())?;
         let recipe: Recipe = serde_json::from_value(document.value())
             .map_err(|err| Error::Recipe(format!("the recipe cannot be read: {err}")))?;
-        recipe.agree()?;
-        match recipe.idle() {
-            None => Ok(recipe),
-            Some(Idle { key, reason }) => {
-                Err(Error::At { location: document.place_of(&key).clone(), reason })
-            }
-        }
+        let place = |Idle { key, reason }: Idle| Error::At {
+            location: document.place_of(&key).clone(),
+            reason,
+        };
+        let keys = recipe.wrong_values().into_iter().chain(recipe.idle()).map(place);
+        Error::unless_none(recipe.agree().err().into_iter().chain(keys).collect())?;
+        Ok(recipe)
     }
 
     /// The JSON schema of recipes, for editors.

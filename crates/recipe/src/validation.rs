@@ -16,14 +16,15 @@ use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, STUDENT, Str
 
 use crate::error::Result;
 use crate::feed::{LoaderFeed, Source};
+use crate::look::{self, Look, SeenClip};
 use crate::model::{Model, Origin};
 use crate::schema::{GivenConfig, Recipe, SourceConfig, ValidationConfig};
 
 /// Where held-out losses are taken.
 const LEVELS: [f32; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
 
-/// Whoever keeps numbers: step, names and values.
-pub type Recorder = Box<dyn FnMut(u64, &[(&str, f64)]) -> train::Result<()>>;
+/// Whoever keeps what is found.
+pub type Recorder = Box<dyn FnMut(&Look<'_>) -> train::Result<()>>;
 
 /// Looks at the student before the first step and after every so many.
 pub(crate) struct Validation {
@@ -31,7 +32,7 @@ pub(crate) struct Validation {
     pub(crate) pipeline: Pipeline,
     pub(crate) request: Request,
     pub(crate) average: Option<Averaged>,
-    /// Where clips go.
+    /// The folder of the run.
     pub(crate) folder: PathBuf,
     /// How clips end: `gif`, `mp4`, `png`.
     pub(crate) extension: &'static str,
@@ -98,13 +99,20 @@ impl Validation {
         let role = method.role(STUDENT)?;
         let failed = |reason: String| Error::Callback { name: "validation".to_owned(), reason };
         let store = role.merged(self.average.as_ref())?;
-        let clips = self.clips(step, store.clone()).map_err(|err| failed(err.to_string()))?;
+        let (clips, mut seen) =
+            self.clips(step, store.clone()).map_err(|err| failed(err.to_string()))?;
         let mut numbers: Vec<(String, f64)> = Vec::new();
         if let Some((judge, scenes)) = self.judge.as_ref().filter(|_| !clips.is_empty()) {
-            let right =
-                clips.iter().zip(scenes).filter(|(clip, scene)| judge.read(clip).shows(scene));
-            let share = right.count() as f64 / scenes.len().max(1) as f64;
+            for ((clip, scene), seen) in clips.iter().zip(scenes).zip(&mut seen) {
+                seen.right = Some(judge.read(clip).shows(scene));
+            }
+            let right = seen.iter().filter(|clip| clip.right == Some(true)).count();
+            let share = right as f64 / scenes.len().max(1) as f64;
             numbers.push(("validation/score".to_owned(), share));
+        }
+        if !seen.is_empty() {
+            look::write_list(&look::folder(&self.folder, step), &seen)
+                .map_err(|err| failed(err.to_string()))?;
         }
         if let Some(held_out) = &self.held_out {
             let losses = held_out
@@ -116,13 +124,13 @@ impl Validation {
         }
         let numbers: Vec<(&str, f64)> =
             numbers.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        (self.record)(step, &numbers)
+        (self.record)(&Look { step, numbers: &numbers, clips: &seen })
     }
 
     /// Makes and writes the clips.
-    fn clips(&mut self, step: u64, store: Store) -> Result<Vec<Clip>> {
+    fn clips(&mut self, step: u64, store: Store) -> Result<(Vec<Clip>, Vec<SeenClip>)> {
         self.pipeline.replace_transformer(store)?;
-        let folder = self.folder.join(format!("{step:08}"));
+        let folder = look::folder(&self.folder, step);
         std::fs::create_dir_all(&folder)
             .map_err(|err| crate::error::Error::file("make", &folder, err))?;
         let rate = self.pipeline.description().defaults.frame_rate;
@@ -133,7 +141,7 @@ impl Validation {
         // Held on to, they would be copied by the next update.
         self.pipeline.forget_transformer();
         run?;
-        kept.write()
+        kept.write(&self.request.prompts)
     }
 }
 
@@ -212,25 +220,30 @@ impl Frames for Kept {
 }
 
 impl Kept {
-    /// Writes every clip and sound, and returns the clips.
-    fn write(self) -> Result<Vec<Clip>> {
+    /// Writes every clip and sound, and returns the clips, with what there is to say of each.
+    fn write(self, captions: &[String]) -> Result<(Vec<Clip>, Vec<SeenClip>)> {
         let fault = |err: data::media::Error| crate::error::Error::from(engine::Error::from(err));
         for (index, sound) in &self.sounds {
             sound.write(&self.folder.join(format!("{index:03}.wav"))).map_err(fault)?;
         }
-        let mut clips = Vec::new();
+        let (mut clips, mut seen) = (Vec::new(), Vec::new());
         for (index, frames) in self.frames.iter().enumerate() {
-            let path = self.folder.join(format!("{index:03}.{}", self.extension));
+            let file = format!("{index:03}.{}", self.extension);
+            let path = self.folder.join(&file);
             let mut writer = ClipWriter::create(&path, self.rate).map_err(fault)?;
             for frame in frames {
                 writer.push(frame).map_err(fault)?;
             }
             writer.finish().map_err(fault)?;
+            let preview = look::write_preview(&self.folder, &file, frames, self.rate)?;
+            let caption = captions.get(index).cloned().unwrap_or_default();
+            let folder = self.folder.clone();
+            seen.push(SeenClip { caption, file, preview, right: None, folder });
             let (height, width) = frames.first().map_or((0, 0), Frame::size);
             let pixels = frames.iter().flat_map(|frame| frame.values().to_vec()).collect();
             clips.push(Clip::new([frames.len(), height, width], pixels)?);
         }
-        Ok(clips)
+        Ok((clips, seen))
     }
 }
 
@@ -326,7 +339,7 @@ impl ValidationSetup {
     ) -> Validation {
         let ValidationSetup { every, pipeline, request, extension, judge, held_out } = self;
         let held_out = held_out.map(|batches| HeldOut { batches, task });
-        let folder = folder.join("validation");
+        let folder = folder.to_owned();
         Validation { every, pipeline, request, average, folder, extension, judge, held_out, record }
     }
 }

@@ -59,15 +59,17 @@ impl LearningRateSchedule {
     /// steps that do not rise.
     pub fn new(peak: f64, warmup: u64, decay: Decay, horizon: u64) -> Result<LearningRateSchedule> {
         if !(peak.is_finite() && peak > 0.0) {
-            return Err(Error::setting("learning rate", peak, "it is a number above 0"));
+            return Err(Error::setting("rate.peak", peak, "it is a number above 0"));
         }
         if warmup > horizon {
             let want = format!("this role is updated only {horizon} times");
-            return Err(Error::setting("warm-up", warmup, want));
+            return Err(Error::setting("rate.warmup", warmup, want));
         }
         let share = |end: f64| match (0.0..=1.0).contains(&end) {
             true => Ok(()),
-            false => Err(Error::setting("share of the peak", end, "it lies between 0 and 1")),
+            false => {
+                Err(Error::setting("rate.decay.end", end, "it is a share of the peak, from 0 to 1"))
+            }
         };
         match &decay {
             Decay::Constant => {}
@@ -75,14 +77,22 @@ impl LearningRateSchedule {
             Decay::Polynomial { power, end } => {
                 share(*end)?;
                 if !(power.is_finite() && *power > 0.0) {
-                    return Err(Error::setting("power", power, "it is a number above 0"));
+                    return Err(Error::setting(
+                        "rate.decay.power",
+                        power,
+                        "it is a number above 0",
+                    ));
                 }
             }
             Decay::Piecewise { steps } => {
                 steps.iter().try_for_each(|(_, step)| share(*step))?;
                 if steps.is_empty() || !steps.is_sorted_by(|a, b| a.0 < b.0) {
                     let listed = format!("{steps:?}");
-                    return Err(Error::setting("steps", listed, "updates rise, and there is one"));
+                    return Err(Error::setting(
+                        "rate.decay.steps",
+                        listed,
+                        "updates rise, and there is one",
+                    ));
                 }
             }
         }

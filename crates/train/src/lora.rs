@@ -40,7 +40,9 @@ impl LoraConfig {
         self.alpha.unwrap_or(self.rank as f64) / self.rank as f64
     }
 
-    fn check(&self) -> Result<()> {
+    /// # Errors
+    /// No rank, a dropout of everything, a strength that is not above 0.
+    pub fn check(&self) -> Result<()> {
         if self.rank == 0 {
             return Err(Error::setting("lora.rank", 0, "it is at least 1"));
         }
@@ -49,7 +51,10 @@ impl LoraConfig {
         }
         match self.strength().is_finite() && self.strength() > 0.0 {
             true => Ok(()),
-            false => Err(Error::setting("lora.alpha", self.strength(), "it is above 0")),
+            false => {
+                let alpha = self.alpha.unwrap_or_default();
+                Err(Error::setting("lora.alpha", alpha, "it is above 0"))
+            }
         }
     }
 }

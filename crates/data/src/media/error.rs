@@ -10,17 +10,18 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// An extension that is no format of ours.
     #[error(
-        "cannot write {}: unknown extension `.{extension}`; the nearest known one is \
-         `.{nearest}`; known are {known}, and no extension for a folder of frames",
-        path.display()
+        "cannot write {}: unknown extension `.{extension}`; {}known are {known}, and no extension for a \
+         folder of frames",
+        path.display(),
+        nearest.map_or(String::new(), |nearest| format!("write `.{nearest}` instead; "))
     )]
     Extension {
         /// The path that was asked for.
         path: PathBuf,
         /// Its extension.
         extension: String,
-        /// The known extension that is spelt most like it.
-        nearest: &'static str,
+        /// The known extension that serves in its place, or that is spelt almost like it.
+        nearest: Option<&'static str>,
         /// All known extensions.
         known: String,
     },
@@ -117,6 +118,19 @@ pub enum Error {
         path: PathBuf,
         /// What the decoder says.
         reason: String,
+    },
+
+    /// The program that writes a kind of video is missing.
+    #[error(
+        "cannot write {}: the program `{program}` was not found, which writes WebM; install ffmpeg, or \
+         write .mp4 instead",
+        path.display()
+    )]
+    NoEncoder {
+        /// The path that was asked for.
+        path: PathBuf,
+        /// The program's name.
+        program: &'static str,
     },
 
     /// The program that reads videos is missing.

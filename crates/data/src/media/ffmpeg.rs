@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
-const FFMPEG: &str = "ffmpeg";
+pub(super) const FFMPEG: &str = "ffmpeg";
 
 /// The frames of a video, one after the other.
 pub struct ClipReader {

@@ -2,13 +2,13 @@
 
 use super::palette::{Palette, PaletteMaker};
 use super::write::Sink;
-use super::{Error, Frame, FrameRate, Result, begin, failure};
+use super::{Error, Frame, FrameRate, Place, Result, begin, failure};
 use crate::aside::AsideFile;
 use gif::{Encoder, EncodingError, Repeat};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Browsers play frames that are shorter, in hundredths of a second, far too slowly.
 const SHORTEST: u64 = 2;
@@ -33,8 +33,9 @@ pub(super) struct GifSink {
 }
 
 impl GifSink {
-    pub(super) fn create(path: &Path, rate: FrameRate) -> Result<GifSink> {
-        let file = begin(path)?;
+    pub(super) fn create(place: Place<'_>, rate: FrameRate) -> Result<GifSink> {
+        let path = place.0;
+        let file = begin(place)?;
         Ok(GifSink {
             path: path.to_owned(),
             rate,

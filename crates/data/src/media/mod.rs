@@ -6,8 +6,10 @@
 //! | path | what is written |
 //! |---|---|
 //! | `x.mp4` | H.264 in yuv420, BT.709, limited range; plays in browsers |
+//! | `x.webm` | VP9 in yuv420, BT.709, limited range, by the program `ffmpeg` |
 //! | `x.gif` | one palette for the whole clip, looping forever |
-//! | `x.png` | a contact sheet; the picture itself if there is one frame |
+//! | `x.webp` | without loss; animated and looping forever if there are several frames |
+//! | `x.png`, `x.jpg` | a contact sheet; the picture itself if there is one frame |
 //! | `x.safetensors` | `frames`: f32 `[F, H, W, 3]` from 0 to 1, not rounded |
 //! | `x/` or no extension | a folder of `0000.png`, `0001.png`, … |
 //!
@@ -29,6 +31,8 @@ mod mp4;
 mod palette;
 mod sheet;
 mod tensor;
+mod webm;
+mod webp;
 mod yuv;
 
 mod ffmpeg;
@@ -44,14 +48,18 @@ pub(crate) use read::picture_size;
 pub use read::{DecodedClip, is_picture};
 pub use sound::Waveform;
 pub(crate) use stream::Stream;
+pub use webm::check_webm;
 pub use write::{ClipWriter, Format};
 
 use crate::aside::{AsideFile, Existing};
 use std::path::Path;
 
-/// The file of a clip, which takes the place of one that is there.
-fn begin(path: &Path) -> Result<AsideFile> {
-    AsideFile::create(path, Existing::Replace).map_err(failure(path))
+/// Where a clip goes, and what happens to a file that is there.
+type Place<'a> = (&'a Path, Existing);
+
+/// The file of a clip.
+fn begin((path, existing): Place<'_>) -> Result<AsideFile> {
+    AsideFile::create(path, existing).map_err(failure(path))
 }
 
 /// The error for a failure of the system to write at `path`.

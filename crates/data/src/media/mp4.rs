@@ -2,7 +2,7 @@
 
 use super::write::Sink;
 use super::yuv::Yuv;
-use super::{Error, Frame, FrameRate, Result, begin, failure};
+use super::{Error, Frame, FrameRate, Place, Result, begin, failure};
 use crate::aside::AsideFile;
 use openh264::OpenH264API;
 use openh264::encoder::{
@@ -44,8 +44,9 @@ pub(super) struct Mp4Sink {
 }
 
 impl Mp4Sink {
-    pub(super) fn create(path: &Path, rate: FrameRate) -> Result<Mp4Sink> {
-        let mut file = begin(path)?;
+    pub(super) fn create(place: Place<'_>, rate: FrameRate) -> Result<Mp4Sink> {
+        let path = place.0;
+        let mut file = begin(place)?;
         let options =
             Mp4FileMuxerOptions { reserved_moov_box_size: INDEX_BYTES, ..Default::default() };
         let muxer = Mp4FileMuxer::with_options(options).map_err(|error| refused(path, error))?;

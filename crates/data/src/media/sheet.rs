@@ -1,11 +1,12 @@
 //! A contact sheet: all frames of a clip on one picture, in reading order.
 
 use super::write::Sink;
-use super::{Error, Frame, Result, begin, failure};
+use super::{Error, Frame, Place, Result, begin, failure};
 use crate::aside::AsideFile;
-use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
+use image::codecs::{jpeg::JpegEncoder, png::PngEncoder};
+use image::{ExtendedColorType, ImageEncoder};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Between two frames, in pixels.
 const GAP: usize = 2;
@@ -16,19 +17,30 @@ const PAPER: u8 = 32;
 /// Width over height that a sheet should come close to.
 const SHAPE: f64 = 1.6;
 
+/// How well a JPEG keeps its picture, of 100. Hardly anyone sees a difference at 95.
+const QUALITY: u8 = 95;
+
+/// What a sheet is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Picture {
+    Png,
+    Jpeg,
+}
+
 /// Writes a contact sheet, or a plain picture of a single frame.
 pub(super) struct SheetSink {
     path: PathBuf,
     file: AsideFile,
+    kind: Picture,
     frames: Vec<Vec<u8>>,
     /// Height and width of a frame.
     size: (usize, usize),
 }
 
 impl SheetSink {
-    pub(super) fn create(path: &Path) -> Result<SheetSink> {
-        let file = begin(path)?;
-        Ok(SheetSink { path: path.to_owned(), file, frames: Vec::new(), size: (0, 0) })
+    pub(super) fn create(place: Place<'_>, kind: Picture) -> Result<SheetSink> {
+        let (path, file) = (place.0.to_owned(), begin(place)?);
+        Ok(SheetSink { path, file, kind, frames: Vec::new(), size: (0, 0) })
     }
 
     /// The sheet's pixels, height and width.
@@ -61,9 +73,13 @@ impl Sink for SheetSink {
     fn finish(mut self: Box<Self>) -> Result<()> {
         let (sheet, height, width) = self.sheet();
         let refused = |reason| Error::Encode { path: self.path.clone(), reason };
-        let png = png(&sheet, height, width).map_err(refused)?;
+        let picture = match self.kind {
+            Picture::Png => png(&sheet, height, width),
+            Picture::Jpeg => jpeg(&sheet, height, width),
+        };
+        let picture = picture.map_err(refused)?;
         let failure = failure(&self.path);
-        self.file.write_all(&png).map_err(&failure)?;
+        self.file.write_all(&picture).map_err(&failure)?;
         self.file.commit().map_err(failure)
     }
 }
@@ -84,12 +100,29 @@ pub(super) fn png(
     height: usize,
     width: usize,
 ) -> std::result::Result<Vec<u8>, String> {
-    let side = |length: usize| u32::try_from(length).map_err(|error| error.to_string());
     let mut bytes = Vec::new();
-    PngEncoder::new(&mut bytes)
-        .write_image(pixels, side(width)?, side(height)?, ExtendedColorType::Rgb8)
-        .map_err(|error| error.to_string())?;
+    encode(PngEncoder::new(&mut bytes), pixels, height, width)?;
     Ok(bytes)
+}
+
+/// The bytes of a JPEG file.
+fn jpeg(pixels: &[u8], height: usize, width: usize) -> std::result::Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    encode(JpegEncoder::new_with_quality(&mut bytes, QUALITY), pixels, height, width)?;
+    Ok(bytes)
+}
+
+/// Encodes the pixels `[height, width, 3]` of a picture.
+pub(super) fn encode(
+    encoder: impl ImageEncoder,
+    pixels: &[u8],
+    height: usize,
+    width: usize,
+) -> std::result::Result<(), String> {
+    let side = |length: usize| u32::try_from(length).map_err(|error| error.to_string());
+    encoder
+        .write_image(pixels, side(width)?, side(height)?, ExtendedColorType::Rgb8)
+        .map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

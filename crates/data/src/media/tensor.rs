@@ -1,11 +1,11 @@
 //! Frames as numbers: `frames`, f32 `[F, H, W, 3]` from 0 to 1, in a safetensors file.
 
 use super::write::Sink;
-use super::{Frame, FrameRate, Result, begin, failure};
+use super::{Frame, FrameRate, Place, Result, begin, failure};
 use crate::aside::AsideFile;
 use serde_json::json;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Room for the header, which needs the number of frames and so is written last. Readers skip
 /// the spaces that fill it.
@@ -22,8 +22,9 @@ pub(super) struct TensorSink {
 }
 
 impl TensorSink {
-    pub(super) fn create(path: &Path, rate: FrameRate) -> Result<TensorSink> {
-        let mut file = begin(path)?;
+    pub(super) fn create(place: Place<'_>, rate: FrameRate) -> Result<TensorSink> {
+        let path = place.0;
+        let mut file = begin(place)?;
         file.write_all(&[0; 8 + HEADER_BYTES]).map_err(failure(path))?;
         Ok(TensorSink { path: path.to_owned(), file, rate, frames: 0, size: (0, 0) })
     }
@@ -63,13 +64,15 @@ impl Sink for TensorSink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aside::Existing;
 
     /// The longest numbers that can be leave the header as long as it was promised to be.
     #[test]
     fn the_header_never_outgrows_its_room() {
         let folder = tempfile::tempdir().unwrap();
         let rate = FrameRate::new(u32::MAX, u32::MAX - 1).unwrap();
-        let mut sink = TensorSink::create(&folder.path().join("x.safetensors"), rate).unwrap();
+        let path = folder.path().join("x.safetensors");
+        let mut sink = TensorSink::create((&path, Existing::Refuse), rate).unwrap();
         (sink.frames, sink.size) = (u32::MAX as usize, (1 << 14, 1 << 14));
         assert_eq!(sink.header().len(), HEADER_BYTES);
     }

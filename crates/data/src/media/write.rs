@@ -3,9 +3,12 @@
 use super::folder::FolderSink;
 use super::gif::GifSink;
 use super::mp4::Mp4Sink;
-use super::sheet::SheetSink;
+use super::sheet::{Picture, SheetSink};
 use super::tensor::TensorSink;
+use super::webm::WebmSink;
+use super::webp::WebpSink;
 use super::{Error, Frame, FrameRate, Result};
+use crate::aside::Existing;
 use std::path::{Path, PathBuf};
 
 /// What a clip is written as.
@@ -13,24 +16,55 @@ use std::path::{Path, PathBuf};
 pub enum Format {
     /// H.264 in an MP4 file.
     Mp4,
+    /// VP9 in a WebM file, by the program `ffmpeg`.
+    Webm,
     /// An animated GIF.
     Gif,
+    /// A WebP without loss, animated if there are several frames.
+    Webp,
     /// All frames on one PNG.
     Sheet,
+    /// All frames on one JPEG.
+    Jpeg,
     /// f32 values in a safetensors file.
     Tensor,
     /// A folder of PNG files.
     Folder,
 }
 
-const EXTENSIONS: [(&str, Format); 4] = [
+const EXTENSIONS: [(&str, Format); 8] = [
     ("mp4", Format::Mp4),
+    ("webm", Format::Webm),
     ("gif", Format::Gif),
+    ("webp", Format::Webp),
     ("png", Format::Sheet),
+    ("jpg", Format::Jpeg),
+    ("jpeg", Format::Jpeg),
     ("safetensors", Format::Tensor),
 ];
 
+/// Kinds of files that are not written, with the extension that serves in their place.
+const INSTEAD: [(&[&str], &str); 3] = [
+    (&["mov", "avi", "mkv", "m4v", "mpg", "mpeg", "wmv", "flv", "ogv", "ts"], "mp4"),
+    (&["bmp", "tif", "tiff", "ppm", "tga", "exr", "heic", "avif", "jxl"], "png"),
+    (&["npy", "npz", "pt", "pth", "ckpt", "bin", "gguf"], "safetensors"),
+];
+
+/// Letters that may be wrong in an extension that is merely misspelt.
+const MISSPELT: usize = 1;
+
 impl Format {
+    /// The format that an extension means, whatever its case.
+    pub fn named(extension: &str) -> Option<Format> {
+        let extension = extension.to_lowercase();
+        EXTENSIONS.iter().find(|(known, _)| *known == extension).map(|(_, format)| *format)
+    }
+
+    /// The extensions that mean a format, without the dot.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        EXTENSIONS.iter().map(|(name, _)| *name)
+    }
+
     /// The format that a path asks for by its extension; a folder if it has none or ends with
     /// a slash.
     ///
@@ -43,18 +77,24 @@ impl Format {
             Some(extension) if !ends_with_slash => extension.to_string_lossy().to_lowercase(),
             _ => return Ok(Format::Folder),
         };
-        if let Some((_, format)) = EXTENSIONS.iter().find(|(known, _)| *known == extension) {
-            return Ok(*format);
-        }
-        let distance = |known: &&str| strsim::damerau_levenshtein(known, &extension);
-        let names = EXTENSIONS.map(|(known, _)| known);
-        Err(Error::Extension {
+        Format::named(&extension).ok_or_else(|| Error::Extension {
             path: path.to_owned(),
-            nearest: names.iter().min_by_key(|known| distance(known)).copied().unwrap_or_default(),
-            known: names.map(|known| format!(".{known}")).join(", "),
+            nearest: nearest(&extension),
+            known: EXTENSIONS.map(|(known, _)| format!(".{known}")).join(", "),
             extension,
         })
     }
+}
+
+/// The known extension that one which is not known may stand for.
+fn nearest(extension: &str) -> Option<&'static str> {
+    let instead = INSTEAD.iter().find(|(others, _)| others.contains(&extension));
+    let distance = |known: &str| strsim::damerau_levenshtein(known, extension);
+    let misspelt = || {
+        let near = Format::names().filter(|known| distance(known) <= MISSPELT);
+        near.min_by_key(|known| distance(known))
+    };
+    instead.map(|(_, known)| *known).or_else(misspelt)
 }
 
 /// A format that is being written. Dropping it leaves nothing.
@@ -100,11 +140,30 @@ impl ClipWriter {
     /// If the extension is unknown, the folder is missing or not writable, or the path is a
     /// folder that holds something.
     pub fn create(path: &Path, rate: FrameRate) -> Result<ClipWriter> {
-        let sink: Box<dyn Sink> = match Format::of(path)? {
-            Format::Mp4 => Box::new(Mp4Sink::create(path, rate)?),
-            Format::Gif => Box::new(GifSink::create(path, rate)?),
-            Format::Sheet => Box::new(SheetSink::create(path)?),
-            Format::Tensor => Box::new(TensorSink::create(path, rate)?),
+        ClipWriter::create_as(path, Format::of(path)?, Existing::Replace, rate)
+    }
+
+    /// The same for a format and a file that is there, whatever the path is called. `-` is the standard
+    /// output, for what is one file.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClipWriter::create`], and if something is there that may not be replaced.
+    pub fn create_as(
+        path: &Path,
+        format: Format,
+        existing: Existing,
+        rate: FrameRate,
+    ) -> Result<ClipWriter> {
+        let place = (path, existing);
+        let sink: Box<dyn Sink> = match format {
+            Format::Mp4 => Box::new(Mp4Sink::create(place, rate)?),
+            Format::Webm => Box::new(WebmSink::create(place, rate)?),
+            Format::Gif => Box::new(GifSink::create(place, rate)?),
+            Format::Webp => Box::new(WebpSink::create(place, rate)?),
+            Format::Sheet => Box::new(SheetSink::create(place, Picture::Png)?),
+            Format::Jpeg => Box::new(SheetSink::create(place, Picture::Jpeg)?),
+            Format::Tensor => Box::new(TensorSink::create(place, rate)?),
             Format::Folder => Box::new(FolderSink::create(path)?),
         };
         Ok(ClipWriter { path: path.to_owned(), sink, size: None, frames: 0 })

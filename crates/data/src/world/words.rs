@@ -7,6 +7,7 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use diffusion::Draw;
 
+use super::{Colour, Direction, Shape};
 use crate::error::{Error, Result};
 
 /// Stands after the last word. Words cannot hold a space.
@@ -36,16 +37,45 @@ impl Words {
         format!("words {}x{}", self.length, self.width)
     }
 
-    /// The vectors of a caption, `[length, width]`. Case does not matter.
+    /// The words of a caption: neither case nor punctuation matters.
+    fn of(caption: &str) -> Vec<String> {
+        let words = caption.split(|letter: char| !letter.is_alphanumeric());
+        words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+    }
+
+    /// The words of a caption that no caption of the world has, in their order.
+    pub fn unknown(&self, caption: &str) -> Vec<String> {
+        let known: Vec<&str> = Words::known().collect();
+        Words::of(caption).into_iter().filter(|word| !known.contains(&word.as_str())).collect()
+    }
+
+    /// The words that captions of the world have.
+    pub fn known() -> impl Iterator<Item = &'static str> {
+        let colours = Colour::KNOWN.into_iter().map(Colour::word);
+        let shapes = Shape::ALL.into_iter().map(Shape::word);
+        let directions = Direction::ALL.into_iter().map(Direction::word);
+        std::iter::once("a").chain(colours).chain(shapes).chain(["moves"]).chain(directions)
+    }
+
+    /// The words of a caption, as many as there may be.
     ///
     /// # Errors
     /// The caption is empty or too long.
-    pub fn embed(&self, caption: &str, device: &Device) -> Result<Tensor<2>> {
-        let words: Vec<String> = caption.split_whitespace().map(str::to_lowercase).collect();
+    pub fn check(&self, caption: &str) -> Result<Vec<String>> {
+        let words = Words::of(caption);
         if words.is_empty() || words.len() > self.length {
             let (found, most) = (words.len(), self.length);
             return Err(Error::Words { caption: caption.to_owned(), found, most });
         }
+        Ok(words)
+    }
+
+    /// The vectors of a caption, `[length, width]`. Neither case nor punctuation matters.
+    ///
+    /// # Errors
+    /// The caption is empty or too long.
+    pub fn embed(&self, caption: &str, device: &Device) -> Result<Tensor<2>> {
+        let words = self.check(caption)?;
         let filled = words.iter().map(String::as_str).chain(std::iter::repeat(END));
         Ok(self.stack(filled, device))
     }

@@ -63,6 +63,62 @@ fn nothing_is_replaced_unless_asked() {
     assert_eq!(names(&clip), ["theirs"]);
 }
 
+/// What a process that was killed has left is removed by whoever makes the same file next; what another
+/// is still making, what is newer than that, and what is called otherwise stays.
+#[test]
+fn what_was_left_behind_is_removed() {
+    use std::time::{Duration, SystemTime};
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let age = |name: &str| {
+        let long_ago = SystemTime::now() - Duration::from_secs(600);
+        fs::File::open(place(name)).unwrap().set_modified(long_ago).unwrap();
+    };
+    let left = [".x.gif.4711.Ab12Cd.part", ".x.gif.12.000000.part"];
+    let others =
+        [".x.gif.4711.part", ".y.gif.4711.Ab12Cd.part", ".x.gif.x.Ab12Cd.part", "x.gif.part"];
+    for name in left.iter().chain(&others) {
+        fs::write(place(name), "half").unwrap();
+        age(name);
+    }
+    let young = ".x.gif.4711.Newer1.part";
+    fs::write(place(young), "half").unwrap();
+    let alive = AsideFile::create(&place("x.gif"), Existing::Replace).unwrap();
+    let mut stay: Vec<String> =
+        others.iter().chain([&young]).map(|name| (*name).to_owned()).collect();
+    let made = names(folder.path()).into_iter().find(|name| !stay.contains(name)).unwrap();
+    age(&made);
+    stay.push(made);
+    stay.sort();
+    assert_eq!(names(folder.path()), stay);
+    check_writable(&place("x.gif")).unwrap();
+    assert_eq!(names(folder.path()), stay, "what is being made is not left behind");
+    data::aside::remove_own_unfinished(&place("x.gif"));
+    assert_eq!(names(folder.path()).len(), stay.len() - 1, "a process may give up what it makes");
+    drop(alive);
+
+    fs::create_dir(place(".clip.4711.Ab12Cd.part")).unwrap();
+    fs::write(place(".clip.4711.Ab12Cd.part/0000.png"), "half").unwrap();
+    age(".clip.4711.Ab12Cd.part");
+    drop(AsideFolder::create(&place("clip"), Existing::Refuse).unwrap());
+    assert!(!place(".clip.4711.Ab12Cd.part").exists());
+}
+
+#[test]
+fn folders_that_lead_to_a_file_may_be_made() {
+    use data::aside::{check_writable_below, make_parents};
+    let folder = tempfile::tempdir().unwrap();
+    let deep = folder.path().join("a/b/c.gif");
+    check_writable_below(&deep).unwrap();
+    assert_eq!(names(folder.path()), [""; 0]);
+    fs::write(folder.path().join("file"), "").unwrap();
+    assert!(check_writable_below(&folder.path().join("file/b/c.gif")).is_err());
+    assert!(check_writable_below(&folder.path().join("no/..")).is_err());
+    make_parents(&deep).unwrap();
+    write_whole(&deep, b"x").unwrap();
+    assert!(deep.is_file());
+}
+
 #[cfg(unix)]
 mod unix {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};

@@ -14,6 +14,54 @@ fn a_single_frame_is_just_the_picture() {
     assert_eq!(image.into_raw(), frame(0, 21, 34).bytes());
 }
 
+/// The same as a JPEG, but for what its few bits lose.
+#[test]
+fn a_jpeg_is_almost_the_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.jpeg");
+    write(&path, &[frame(0, 40, 64)], rate("16"));
+    assert_eq!(std::fs::read(&path).unwrap()[..3], [0xff, 0xd8, 0xff]);
+    let image = image::open(&path).unwrap().into_rgb8();
+    let near = super::psnr(&image.into_raw(), &frame(0, 40, 64).bytes());
+    assert!(near > 35.0, "{near} dB");
+}
+
+/// A clip is an animation that another decoder reads: every pixel of every frame, for as long.
+#[test]
+fn a_webp_moves_and_loses_nothing() {
+    use image::AnimationDecoder;
+    use image::codecs::webp::WebPDecoder;
+    let folder = tempfile::tempdir().unwrap();
+    // An odd number of bytes in a chunk is filled up.
+    for (count, size, fps) in [(7, (20, 30), "16"), (3, (9, 5), "30000/1001"), (1, (8, 8), "1")] {
+        let path = folder.path().join(format!("{count}.webp"));
+        let frames = frames(count, size.0, size.1);
+        write(&path, &frames, rate(fps));
+        let bytes = std::fs::read(&path).unwrap();
+        let length = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+        assert_eq!(length + 8, bytes.len(), "the length of the file");
+        if count == 1 {
+            let image = image::open(&path).unwrap().into_rgb8();
+            assert_eq!(image.into_raw(), frames[0].bytes());
+            continue;
+        }
+        let decoder = WebPDecoder::new(std::io::Cursor::new(bytes)).unwrap();
+        assert!(decoder.has_animation());
+        let read: Vec<_> = decoder.into_frames().map(|frame| frame.unwrap()).collect();
+        assert_eq!(read.len(), count);
+        let mut shown = 0.0;
+        for (read, frame) in read.iter().zip(&frames) {
+            let (numerator, denominator) = read.delay().numer_denom_ms();
+            shown += f64::from(numerator) / f64::from(denominator);
+            let pixels: Vec<u8> =
+                read.buffer().pixels().flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
+            assert_eq!(pixels, frame.bytes());
+        }
+        let lasts = 1000.0 * count as f64 / rate(fps).per_second();
+        assert!((shown - lasts).abs() <= 1.0, "{shown} ms instead of {lasts}");
+    }
+}
+
 /// Every frame is on the sheet, row by row, with paper between.
 #[test]
 fn a_sheet_shows_all_frames_in_order() {

@@ -3,7 +3,8 @@
 use super::{Path, frame, names, rate};
 use data::media::{ClipWriter, DecodedClip, Format, Frame};
 
-const PATHS: [&str; 5] = ["clip.mp4", "clip.gif", "clip.png", "clip.safetensors", "frames"];
+const PATHS: [&str; 7] =
+    ["clip.mp4", "clip.gif", "clip.webp", "clip.png", "clip.jpg", "clip.safetensors", "frames"];
 
 fn refusal(path: &Path) -> String {
     match ClipWriter::create(path, rate("16")) {
@@ -20,16 +21,26 @@ fn contains(message: &str, words: &[&str]) {
     assert!(message.chars().next().unwrap().is_lowercase(), "{message}");
 }
 
+/// What is misspelt or of a kind that is not written gets a name that serves; anything else gets none,
+/// rather than one that is merely spelt a little like it.
 #[test]
 fn unknown_extensions_list_the_known_ones() {
-    for (path, nearest) in [("x.mp5", "`.mp4`"), ("x.giff", "`.gif`"), ("a/b.webm", "`.gif`")] {
+    for (path, instead) in [
+        ("x.mp5", Some("`.mp4`")),
+        ("x.giff", Some("`.gif`")),
+        ("x.jpgg", Some("`.jpg`")),
+        ("x.mov", Some("`.mp4`")),
+        ("a/b.tiff", Some("`.png`")),
+        ("x.npy", Some("`.safetensors`")),
+        ("x.docx", None),
+    ] {
         let message = refusal(Path::new(path));
         let extension = path.rsplit('.').next().unwrap();
-        contains(&message, &[path, &format!("`.{extension}`"), "nearest"]);
-        contains(&message, &[".mp4, .gif, .png, .safetensors", "folder of frames"]);
-        if extension != "webm" {
-            contains(&message, &[nearest]);
-        }
+        contains(&message, &[path, &format!("`.{extension}`")]);
+        contains(&message, &[".mp4, .webm, .gif, .webp, .png, .jpg, .jpeg, .safetensors"]);
+        contains(&message, &["folder of frames"]);
+        assert_eq!(message.contains("instead"), instead.is_some(), "{message}");
+        contains(&message, &[instead.unwrap_or_default()]);
     }
     assert_eq!(Format::of(Path::new("x.MP4")).unwrap(), Format::Mp4);
     assert_eq!(Format::of(Path::new("x")).unwrap(), Format::Folder);

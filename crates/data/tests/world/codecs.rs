@@ -104,6 +104,13 @@ fn a_word_has_one_vector_wherever_it_stands() {
     }
     assert_eq!(row(&embed("left"), 0), row(&left, 4));
     assert_ne!(row(&left, 5), row(&left, 4));
+    for same in ["A Red, circle moves LEFT.", " a red circle; moves -- left!"] {
+        assert_eq!(embed(same), embed("a red circle moves left"), "{same}");
+    }
+    assert_eq!(words.unknown("A Blue hexagon moves up, slowly"), ["hexagon", "slowly"]);
+    assert!(words.unknown("a magenta triangle moves down").is_empty());
+    let message = words.embed("...", &device).unwrap_err().to_string();
+    assert!(message.contains("0 words") && message.contains("write some"), "{message}");
     let null = values(words.null(&device));
     assert!((0..6).all(|at| row(&null, at) == row(&null, 0)));
     assert!((0..6).all(|at| row(&left, at) != row(&null, 0)));

@@ -4,6 +4,7 @@
 //! and the numbers here are Pillow's to the last level.
 
 mod clip;
+mod fit;
 mod resize;
 
 use std::fs;

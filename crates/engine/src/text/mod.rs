@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 use families::{Padding, TextRules};
-use folder::tokenizer::Tokenizer;
-use folder::{Component, ModelFolder, Storage};
+use folder::tokenizer::{Cut, Tokenizer};
+use folder::{Component, ModelFolder, Storage, Weight};
 use models::text::t5::{T5Config, T5Encoder};
 use nn::{Context, Weights};
 
@@ -18,6 +18,9 @@ pub(crate) use self::prompts::PromptEncoder;
 
 use crate::error::Result;
 use crate::finite;
+
+/// Letters of what is not read of a caption that are shown.
+const SHOWN: usize = 40;
 
 /// An embedded caption with its padding.
 #[derive(Clone, Debug)]
@@ -118,9 +121,31 @@ impl TextEncoder {
         Ok(self.component.open(device).map(drop)?)
     }
 
+    /// Its weights, as they are stored.
+    pub(crate) fn weights(&self) -> &[Weight] {
+        self.component.weights()
+    }
+
     /// Lets go of the weights.
     pub(crate) fn close(&mut self) {
         self.component.close();
+    }
+
+    /// What of a caption the rules leave unread, in words that follow its name.
+    ///
+    /// # Errors
+    /// The tokenizer's.
+    pub(crate) fn cut(&self, caption: &str, rules: &TextRules) -> Result<Option<String>> {
+        let text = rules.preparation.apply(caption)?;
+        let cut = self.tokenizer.cut(&text, rules.max_tokens).map_err(folder::Error::from)?;
+        Ok(cut.map(|Cut { tokens, lost }| {
+            let shown: String = lost.chars().take(SHOWN).collect();
+            let more = if lost.chars().count() > SHOWN { "…" } else { "" };
+            let most = rules.max_tokens;
+            format!(
+                "has {tokens} tokens and is cut at {most}; what is not read begins with `{shown}{more}`"
+            )
+        }))
     }
 
     /// The embedding of a caption as it was written: made ready, cut or padded to the tokens of the

@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Tensor};
 use data::world::Words;
 use families::{Description, Text, TextRules};
-use folder::{ModelFolder, agree};
+use folder::{ModelFolder, Weight, agree};
 use nn::Context;
 
 use super::TextEncoder;
@@ -79,6 +79,14 @@ impl PromptEncoder {
         }
     }
 
+    /// The weights of the encoder, as they are stored.
+    pub(crate) fn weights(&self) -> &[Weight] {
+        match self {
+            PromptEncoder::Encoder(encoder) => encoder.weights(),
+            PromptEncoder::Words(_) => &[],
+        }
+    }
+
     /// Lets go of the weights.
     pub(crate) fn close(&mut self) {
         if let PromptEncoder::Encoder(encoder) = self {
@@ -86,17 +94,31 @@ impl PromptEncoder {
         }
     }
 
-    /// Refuses prompts that cannot be embedded, as far as that is known without a network.
+    /// Refuses prompts that cannot be embedded, as far as that is known without a network, and says what
+    /// of the others is not read. A negative prompt counts where something `is_guided` by it.
     ///
     /// # Errors
     /// A prompt is too long.
-    pub(crate) fn check(&self, request: &Request, device: &Device) -> Result<()> {
-        let PromptEncoder::Words(words) = self else { return Ok(()) };
+    pub(crate) fn check(
+        &self,
+        request: &Request,
+        rules: Option<&TextRules>,
+        is_guided: bool,
+    ) -> Result<Vec<String>> {
         let prompts = request.prompts.iter().map(|text| (Field::Prompt, text));
-        for (field, text) in prompts.chain([(Field::Negative, &request.negative)]) {
-            vectors(words, text, device).map_err(|err| Error::request(field, err.to_string()))?;
+        let negative = [(Field::Negative, &request.negative)];
+        let mut notes = Vec::new();
+        for (field, text) in prompts.chain(negative.into_iter().filter(|_| is_guided)) {
+            notes.extend(match self {
+                PromptEncoder::Words(words) => unknown_words(words, field, text)?,
+                PromptEncoder::Encoder(encoder) => {
+                    let rules = rules.copied().unwrap_or(encoder.rules());
+                    encoder.cut(text, &rules)?.map(|cut| format!("the {field} {cut}"))
+                }
+            });
         }
-        Ok(())
+        notes.dedup();
+        Ok(notes)
     }
 
     /// Embeds all prompts and, if there is one, the negative prompt, which serves them all.
@@ -134,6 +156,28 @@ impl PromptEncoder {
             }
         }
     }
+}
+
+/// What a caption says that no caption of the training did.
+///
+/// # Errors
+/// It has no words, or too many.
+fn unknown_words(words: &Words, field: Field, text: &str) -> Result<Option<String>> {
+    if text.trim().is_empty() {
+        let empty = "the prompt is empty: what is made is whatever the model likes";
+        return Ok((field == Field::Prompt).then(|| empty.to_owned()));
+    }
+    words.check(text).map_err(|err| Error::request(field, err.to_string()))?;
+    let unknown = words.unknown(text);
+    let quoted: Vec<String> = unknown.iter().map(|word| format!("`{word}`")).collect();
+    let known: Vec<&str> = Words::known().collect();
+    Ok((!unknown.is_empty()).then(|| {
+        format!(
+            "the {field} has words that this model never learnt: {}; it knows {}",
+            quoted.join(", "),
+            known.join(", ")
+        )
+    }))
 }
 
 /// The vectors `[1, L, D]` of a caption; an empty one is no caption at all.

@@ -25,6 +25,15 @@ pub struct TokenIds {
     pub mask: Vec<u8>,
 }
 
+/// A caption that is longer than what is read of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Tokens of the whole caption, those that end it included.
+    pub tokens: usize,
+    /// What is dropped.
+    pub lost: String,
+}
+
 /// Cuts captions into tokens.
 #[derive(Debug)]
 pub struct Tokenizer {
@@ -62,24 +71,42 @@ impl Tokenizer {
         self.max_length
     }
 
+    /// What [`Tokenizer::encode`] would drop of a caption, if anything.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cut(&self, caption: &str, max_tokens: usize) -> Result<Option<Cut>, TokenizerError> {
+        let special = self.special(max_tokens)?;
+        let encoding = self.pipeline.encode(caption, false).map_err(|err| failed(caption, err))?;
+        let kept = max_tokens - special;
+        let first = encoding.get_offsets().get(kept);
+        Ok(first.map(|(start, _)| Cut {
+            tokens: encoding.len() + special,
+            lost: caption.get(*start..).unwrap_or_default().trim().to_owned(),
+        }))
+    }
+
+    /// How many tokens end every caption.
+    fn special(&self, max_tokens: usize) -> Result<usize, TokenizerError> {
+        let processor = self.pipeline.get_post_processor();
+        let special = processor.map_or(0, |processor| processor.added_tokens(false));
+        match max_tokens < special.max(1) {
+            true => Err(TokenizerError::NoRoom { max_tokens, special }),
+            false => Ok(special),
+        }
+    }
+
     /// Cuts a caption into exactly `max_tokens` tokens: padded if it is shorter; if it is longer,
     /// its end is dropped but not the token that says so.
     ///
     /// # Errors
     /// `max_tokens` leaves no room for the special tokens, or the pipeline fails.
     pub fn encode(&self, caption: &str, max_tokens: usize) -> Result<TokenIds, TokenizerError> {
-        let failed = |err: tokenizers::Error| TokenizerError::Encode {
-            caption: caption.to_owned(),
-            reason: err.to_string(),
-        };
-        let processor = self.pipeline.get_post_processor();
-        let special = processor.map_or(0, |processor| processor.added_tokens(false));
-        if max_tokens < special.max(1) {
-            return Err(TokenizerError::NoRoom { max_tokens, special });
-        }
+        let special = self.special(max_tokens)?;
+        let failed = |err| failed(caption, err);
         let mut encoding = self.pipeline.encode_fast(caption, false).map_err(failed)?;
         encoding.truncate(max_tokens - special, 0, TruncationDirection::Right);
-        if let Some(processor) = processor {
+        if let Some(processor) = self.pipeline.get_post_processor() {
             encoding = processor.process(encoding, None, true).map_err(failed)?;
         }
         let mut ids = encoding.get_ids().to_vec();
@@ -88,6 +115,10 @@ impl Tokenizer {
         mask.resize(max_tokens, 0);
         Ok(TokenIds { ids, mask })
     }
+}
+
+fn failed(caption: &str, err: tokenizers::Error) -> TokenizerError {
+    TokenizerError::Encode { caption: caption.to_owned(), reason: err.to_string() }
 }
 
 fn from_json(path: &Path) -> Result<tokenizers::Tokenizer, TokenizerError> {

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use htmlize::escape_all_quotes as escaped;
 
 use crate::error::{Error, Result};
+use crate::events::picture_size;
 
 /// What a judge said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,30 +20,32 @@ pub enum Verdict {
     Unjudged,
 }
 
-/// An animated GIF with its caption and verdict.
+/// An animated GIF, or a PNG, with its caption and verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptionedClip {
-    gif: Vec<u8>,
+    picture: Vec<u8>,
+    size: [u64; 2],
     caption: String,
     verdict: Verdict,
     note: String,
 }
 
 impl CaptionedClip {
-    /// A clip from the bytes of a GIF.
+    /// A clip from the bytes of a GIF or a PNG.
     ///
     /// # Errors
-    /// It is not a GIF.
+    /// It is neither.
     pub fn new(
-        gif: Vec<u8>,
+        picture: Vec<u8>,
         caption: impl Into<String>,
         verdict: Verdict,
     ) -> Result<CaptionedClip> {
         let caption = caption.into();
-        let is_gif = gif.starts_with(b"GIF8") && gif.len() > 10;
-        match is_gif {
-            true => Ok(CaptionedClip { gif, caption, verdict, note: String::new() }),
-            false => Err(Error::NotAGif { caption }),
+        match picture_size(&picture) {
+            Some(size) => {
+                Ok(CaptionedClip { picture, size, caption, verdict, note: String::new() })
+            }
+            None => Err(Error::NotAPicture { caption }),
         }
     }
 
@@ -52,25 +55,20 @@ impl CaptionedClip {
         self
     }
 
-    /// Width and height as the file states them.
-    fn size(&self) -> (u16, u16) {
-        let at = |place: usize| u16::from_le_bytes([self.gif[place], self.gif[place + 1]]);
-        (at(6), at(8))
-    }
-
     pub(super) fn show(&self, body: &mut String) {
         let (class, verdict) = match self.verdict {
             Verdict::Right => ("right", "✓ right"),
             Verdict::Wrong => ("wrong", "✗ wrong"),
             Verdict::Unjudged => ("unjudged", ""),
         };
-        let (caption, (width, height)) = (escaped(self.caption.as_str()), self.size());
+        let (caption, [width, height]) = (escaped(self.caption.as_str()), self.size);
+        let kind = if self.picture.starts_with(b"GIF") { "gif" } else { "png" };
         let _ = write!(
             body,
             "<figure class=\"clip {class}\">\
-             <img alt=\"{caption}\" width=\"{width}\" height=\"{height}\" src=\"data:image/gif;base64,"
+             <img alt=\"{caption}\" width=\"{width}\" height=\"{height}\" src=\"data:image/{kind};base64,"
         );
-        STANDARD.encode_string(&self.gif, body);
+        STANDARD.encode_string(&self.picture, body);
         let _ = write!(body, "\"><figcaption>");
         if !verdict.is_empty() {
             let _ = write!(body, "<b>{verdict}</b> ");

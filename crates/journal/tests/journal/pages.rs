@@ -161,7 +161,7 @@ fn a_clip_is_embedded_with_its_verdict() {
         CaptionedClip::new(b"\x89PNG\r\n\x1a\n 1234".to_vec(), "a", Verdict::Right).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the clip \"a\" is not a GIF; write it with the extension `.gif`"
+        "the clip \"a\" is neither a GIF nor a PNG; write it as `.gif` or `.png`"
     );
     assert!(CaptionedClip::new(b"GIF89a".to_vec(), "cut", Verdict::Right).is_err());
 }

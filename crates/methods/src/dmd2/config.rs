@@ -101,7 +101,7 @@ impl Dmd2Config {
 
     /// # Errors
     /// A number that cannot be.
-    pub(super) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         if self.student_every == 0 {
             return Err(Error::setting("method.student_every", 0, "it is at least 1"));
         }

@@ -7,12 +7,12 @@ use crate::folder::run;
 use crate::training::{recipe, words};
 
 /// A tiny Duet that has taken some steps, so that no layer is zero, as an exported folder.
-fn model(folder: &Path, recipe_name: &str, sound: &str) -> String {
+pub(crate) fn model(folder: &Path, recipe_name: &str, sound: &str) -> String {
     trained(folder, recipe_name, sound, &[])
 }
 
 /// The same with more settings of its recipe.
-fn trained(folder: &Path, recipe_name: &str, sound: &str, more: &[&str]) -> String {
+pub(crate) fn trained(folder: &Path, recipe_name: &str, sound: &str, more: &[&str]) -> String {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let new = format!(
         "models.student.new={{family: duet, video_channels: 384, text_width: 64, heads: 2, \
@@ -157,7 +157,7 @@ fn a_sound_alone_is_trained_and_made() {
     assert!(output.status.success(), "{}", words(&output));
     let samples = data::media::Waveform::read(Path::new(&made)).unwrap().samples.len();
     assert_eq!(samples, 8000 / 2, "half a second");
-    assert!(Path::new(&path("tone.json")).exists());
+    assert!(Path::new(&path("tone.wav.json")).exists());
     let silent = concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens/wan-tiny");
     let output = words_of(silent, &path("no.wav"));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -53,14 +53,25 @@ impl Copy {
         self.generate_to("out.png", arguments)
     }
 
-    /// The same with another `--output`.
+    /// The same with another `--output`. What an earlier run left there is replaced.
     pub(crate) fn generate_to(&self, output: &str, arguments: &[&str]) -> Output {
+        self.generate_new(output, &[&["--overwrite"], arguments].concat())
+    }
+
+    /// The same for an output that must not be there yet.
+    pub(crate) fn generate_new(&self, output: &str, arguments: &[&str]) -> Output {
         let model = self.path("model");
         let output = self.path(output);
         let mut all = vec!["generate", "--model", model.to_str().unwrap()];
         all.extend(["--output", output.to_str().unwrap()]);
         all.extend(arguments);
         run(&all)
+    }
+
+    /// The record beside an output.
+    pub(crate) fn record(&self, output: &str) -> serde_json::Value {
+        let path = self.path(&format!("{output}.json"));
+        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
     }
 
     /// The files of the temporary folder beside the model.
@@ -103,6 +114,20 @@ pub(crate) fn write(path: &Path, tensors: &Tensors) {
 pub(crate) fn values((dtype, _, bytes): &(Dtype, Vec<usize>, Vec<u8>)) -> Vec<f32> {
     assert_eq!(*dtype, Dtype::F32);
     bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+}
+
+/// Writes a LoRA for the tiny Wan folders that changes one layer, by names of diffusers.
+pub(crate) fn write_lora(path: &Path) {
+    let matrix = |rows: usize, columns: usize| {
+        let bytes = (0..rows * columns).flat_map(|i| ((i % 7) as f32 * 0.1 - 0.3).to_le_bytes());
+        (Dtype::F32, vec![rows, columns], bytes.collect::<Vec<u8>>())
+    };
+    let layer = "transformer.blocks.0.attn1.to_q";
+    let tensors = [
+        (format!("{layer}.lora_A.weight"), matrix(2, 24)),
+        (format!("{layer}.lora_B.weight"), matrix(24, 2)),
+    ];
+    write(path, &tensors.into());
 }
 
 fn copy(from: &Path, to: &Path) {

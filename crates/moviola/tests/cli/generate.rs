@@ -133,14 +133,14 @@ fn a_seed_is_a_picture() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     make(&["--prompt", "a fox", "--prompt", "an owl", "--count", "2"]);
-    let names = ["out-000.json", "out-000.png", "out-001.json", "out-001.png"];
+    let names = ["out-000.png", "out-000.png.json", "out-001.png", "out-001.png.json"];
     assert_eq!(copy.written()[..4], names);
     let several = fs::read(copy.path("out-000.png")).unwrap();
     assert_ne!(several, fs::read(copy.path("out-001.png")).unwrap(), "noise differs by sample");
     make(&["--prompt", "a fox"]);
     assert_eq!(fs::read(copy.path("out.png")).unwrap(), several);
 
-    let record: Value = serde_json::from_slice(&fs::read(copy.path("out.json")).unwrap()).unwrap();
+    let record = copy.record("out.png");
     assert_eq!(record["prompt"], "a fox");
     assert_eq!((&record["seed"], &record["steps"]), (&7.into(), &2.into()));
     assert_eq!((&record["height"], &record["width"]), (&32.into(), &48.into()));

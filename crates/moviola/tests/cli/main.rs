@@ -2,14 +2,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod asking;
 mod conditions;
+mod ending;
+mod exports;
 mod folder;
 mod generate;
 mod inputs;
 mod inspect;
+mod pages;
 mod preprocess;
 mod ranks;
+mod records;
 mod refusals;
+mod rehearsal;
 mod training;
 mod wan;
 mod weird;

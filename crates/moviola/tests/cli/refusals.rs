@@ -223,9 +223,11 @@ fn noise_of_another_shape() {
 fn outputs_that_cannot_be() {
     let copy = Copy::of("pixart-tiny");
     let model = copy.path("model");
-    for (output, word) in
-        [("no/such/out.png", "no/such"), ("out.jpg", ".png"), ("model", "not empty")]
-    {
+    for (output, word) in [
+        ("model/model_index.json/out.png", "model_index.json"),
+        ("out.tiff", ".png"),
+        ("model", "not empty"),
+    ] {
         let path = copy.path(output);
         let arguments =
             ["generate", "--model", model.to_str().unwrap(), "--output", path.to_str().unwrap()];

@@ -30,7 +30,7 @@ pub(crate) fn words(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn arguments(run: &Path, steps: usize, more: &[&str]) -> Vec<String> {
+pub(crate) fn arguments(run: &Path, steps: usize, more: &[&str]) -> Vec<String> {
     let mut all = vec!["train".to_owned(), recipe("quickstart.yaml")];
     all.extend(["--run".to_owned(), run.to_str().unwrap().to_owned()]);
     all.extend(["--set".to_owned(), format!("loop.steps={steps}")]);
@@ -40,7 +40,7 @@ fn arguments(run: &Path, steps: usize, more: &[&str]) -> Vec<String> {
     all
 }
 
-fn train(folder: &Path, steps: usize, more: &[&str]) -> std::process::Output {
+pub(crate) fn train(folder: &Path, steps: usize, more: &[&str]) -> std::process::Output {
     let arguments = arguments(folder, steps, more);
     run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -137,10 +137,6 @@ fn a_run_is_seen_exported_examined_and_generates() {
     let export = ["export", &text("run"), "--ema", "--output", &text("model")];
     assert!(run(&export).status.success());
     assert!(!run(&export).status.success(), "nothing is overwritten");
-    let dialect = ["export", &text("run"), "--output", &text("other"), "--dialect", "comfyui"];
-    let out = run(&dialect);
-    assert!(String::from_utf8_lossy(&out.stderr).contains("--dialect is how a LoRA calls"));
-    assert!(out.status.code() == Some(2) && !path("other").exists());
     let exam = ["exam", "--model", &text("model"), "--steps", "1", "--output", &text("exam.json")];
     let out = run(&exam);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -155,7 +151,8 @@ fn a_run_is_seen_exported_examined_and_generates() {
     let model = text("model");
     let prompt = "a red circle moves left";
     let output = text("few.gif");
-    let generate = ["generate", "--model", &model, "--prompt", prompt, "--output", &output];
+    let generate =
+        ["generate", "--model", &model, "--prompt", prompt, "--overwrite", "--output", &output];
     for (command, more, works) in [
         (&["exam", "--model", &model][..], &[][..], false),
         (&["exam", "--model", &model], &["--steps", "1"], true),
@@ -212,6 +209,7 @@ fn a_quickstart_ends_with_its_score_and_goes_on() {
         assert_eq!(text.lines().last(), Some(last.as_str()));
         assert_eq!((&summary["steps"], &summary["resumed_after"]), (&steps.into(), &before.into()));
         assert!(folder.join("report.html").is_file());
+        plays_alike(&folder);
         models.push(fs::read(&weights).unwrap());
     }
     assert!(models[0] != models[1], "the model is that of the shorter run");
@@ -224,6 +222,31 @@ fn a_quickstart_ends_with_its_score_and_goes_on() {
     assert_eq!(fs::read_dir(foreign.parent().unwrap()).unwrap().count(), 1, "nothing is written");
     assert_eq!(fs::read_to_string(foreign.join("precious.txt")).unwrap(), "mine");
     assert!(models[1] == models[2], "a run that is over does not change");
+}
+
+/// What the report shows and what `generate` makes play equally fast.
+fn plays_alike(folder: &Path) {
+    use image::AnimationDecoder;
+    let delays = |path: PathBuf| -> Vec<(u32, u32)> {
+        let file = std::io::BufReader::new(fs::File::open(path).unwrap());
+        let frames = image::codecs::gif::GifDecoder::new(file).unwrap().into_frames();
+        frames.map(|frame| frame.unwrap().delay().numer_denom_ms()).collect()
+    };
+    let text = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let out = run(&[
+        "generate",
+        "--model",
+        &text("model"),
+        "--prompt",
+        "a red circle moves left",
+        "--steps",
+        "1",
+        "--overwrite",
+        "--output",
+        &text("own.gif"),
+    ]);
+    assert!(out.status.success(), "{}", words(&out));
+    assert_eq!(delays(folder.join("own.gif")), delays(folder.join("clips/00.gif")));
 }
 
 /// Every file and folder below a folder, with its bytes.

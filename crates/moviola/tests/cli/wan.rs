@@ -92,7 +92,9 @@ fn threads_offload_and_the_kind_of_file_change_nothing() {
     assert_eq!(run(&copy, &arguments, "frames", &["--offload"]), plain);
     assert_eq!(run(&copy, &arguments, "out.mp4", &["--fps", "24"]), plain);
     assert_eq!(fs::read_dir(copy.path("frames")).unwrap().count(), 5);
-    for file in ["out.png", "out.gif", "out.mp4", "out.json", "frames.json"] {
+    for file in
+        ["out.png", "out.png.json", "out.gif.json", "out.mp4", "out.mp4.json", "frames.json"]
+    {
         assert!(copy.path(file).is_file(), "{file}");
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn read(name: &str, overrides: &[String]) -> Recipe {
 pub(crate) fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
     let (device, hub, callbacks) = (Device::flex(), no_hub(), Vec::new());
     let negative = recipe.negative(&device, &hub)?;
-    let record = Box::new(|_: u64, _: &[(&str, f64)]| Ok(()));
+    let record = Box::new(|_: &recipe::Look<'_>| Ok(()));
     recipe.build(Environment { folder: run, device, hub: &hub, negative, callbacks, record })
 }
 
@@ -297,7 +297,7 @@ fn a_lora_is_exported_in_two_dialects() {
     }
     assert_eq!(changed, 8, "four layers of two attentions learn");
     let single = temporary.path().join("whole.safetensors");
-    student.write_file(&single).unwrap();
+    student.write_file(&single, Dialect::Diffusers).unwrap();
     let read = nn::Store::open(&[single], nn::Precision::Stored, &Device::flex()).unwrap();
     assert_eq!(read.iter().count(), merged.iter().count());
 }

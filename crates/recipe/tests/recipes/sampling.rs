@@ -8,7 +8,9 @@ use data::media::Frame;
 use data::preprocess::Encode;
 use data::store::TEXT;
 use diffusion::{NoiseLevels, TimestepSampler};
-use engine::{EncoderSetup, FolderEncoder, Frames, Latents, Pipeline, Request, Silent, Solving};
+use engine::{
+    EncoderSetup, FolderEncoder, Frames, Latents, Pipeline, Request, Setup, Silent, Solving,
+};
 use folder::ModelFolder;
 use nn::Tracks;
 use nn::{OneDevice, Schedule};
@@ -136,11 +138,16 @@ fn an_exported_student_is_sampled_as_it_was_trained() {
     assert_eq!(of(&plain), of(&told));
     let guided = Request { guidance: Some(5.0), ..plain.clone() };
     assert_ne!(of(&plain), of(&guided), "guidance is still there for who asks");
+    // A number of steps never changes the solver: as many of its own timesteps, or a refusal.
     let asked = Request { steps: Some(2), ..plain.clone() };
-    assert_ne!(of(&plain), of(&asked), "so is the scheduler");
-    let scheduler = Request { solving: Solving::Scheduler, ..asked.clone() };
-    assert_eq!(of(&asked), of(&scheduler));
-    let scheduler = Request { solving: Solving::Scheduler, ..plain.clone() };
-    let steps = Request { steps: Some(50), ..plain.clone() };
-    assert_eq!(of(&scheduler), of(&steps), "who asks for the scheduler gets its own steps");
+    assert_eq!(of(&plain), of(&asked));
+    let fewer = Request { steps: Some(1), ..plain.clone() };
+    let first = Request { solving: Solving::Renoise(vec![1000.0]), ..told };
+    assert_eq!(of(&fewer), of(&first));
+    let scheduler = Request { solving: Solving::Scheduler, ..asked };
+    assert_ne!(of(&plain), of(&scheduler), "the scheduler is there for who asks");
+    let pipeline = Pipeline::open(&model, &Setup::new(&Device::flex())).unwrap();
+    let more = Request { steps: Some(50), ..plain };
+    let message = pipeline.check(&more).unwrap_err().to_string();
+    assert!(message.contains("distilled for 2 step(s)"), "{message}");
 }

@@ -78,7 +78,7 @@ impl Looked {
         let student = Student::open(&self.path("run"), which, &Device::flex(), &no_hub()).unwrap();
         let (model, file) = (self.path("model"), self.path("whole.safetensors"));
         student.write_folder(&model).unwrap();
-        student.write_file(&file).unwrap();
+        student.write_file(&file, recipe::Dialect::Diffusers).unwrap();
         let mut all = vec![
             (model, setup()),
             (self.base.clone(), Setup { transformer: Some(file), ..setup() }),
@@ -211,7 +211,8 @@ type Numbers = Rc<RefCell<Vec<(u64, String, f64)>>>;
 fn run(recipe: &Recipe, at: &Path) -> Vec<(u64, String, f64)> {
     let numbers = Numbers::default();
     let own = Rc::clone(&numbers);
-    let record = Box::new(move |step: u64, all: &[(&str, f64)]| {
+    let record = Box::new(move |look: &recipe::Look<'_>| {
+        let (step, all) = (look.step, look.numbers);
         own.borrow_mut().extend(all.iter().map(|(name, value)| (step, (*name).to_owned(), *value)));
         Ok(())
     });

@@ -117,7 +117,7 @@ impl OptimizerConfig {
 
     /// # Errors
     /// A number that cannot be.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         match self {
             OptimizerConfig::AdamW(config) => config.check(),
             OptimizerConfig::Muon(config) => {

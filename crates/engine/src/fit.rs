@@ -1,0 +1,101 @@
+//! The size of a clip that follows what is given, and what happens to pictures of other proportions.
+
+use families::Description;
+
+use crate::error::{Field, Result};
+use crate::media::Pictures;
+use crate::request::{Fit, Given, Media, Request};
+
+/// Proportions that differ by less than this share are the same to any eye.
+const ALIKE: f64 = 0.02;
+
+/// Height and width of a request, and how pictures come to have them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Frame {
+    pub(crate) size: [usize; 2],
+    pub(crate) fit: Fit,
+    /// What is given first, with its own height and width.
+    lead: Option<(Field, [usize; 2])>,
+}
+
+impl Frame {
+    /// The height and width asked for. One that is left out follows the picture or clip that is given,
+    /// at about as many pixels as the model makes by itself; without one it is the model's own.
+    ///
+    /// # Errors
+    /// What is given cannot be read.
+    pub(crate) fn of(request: &Request, model: &Description) -> Result<Frame> {
+        let lead = match request.given.first().and_then(lead) {
+            Some((field, media)) => Some((field, Pictures::first_size(media, field)?)),
+            None => None,
+        };
+        let [_, high, wide] = model.defaults.size;
+        let (size, usual) = match (request.height, request.width, lead) {
+            (Some(height), Some(width), _) => ([height, width], Fit::Stretch),
+            (height, width, None) => {
+                ([height.unwrap_or(high), width.unwrap_or(wide)], Fit::Stretch)
+            }
+            (height, width, Some((_, own))) => (following([height, width], own, model), Fit::Crop),
+        };
+        Ok(Frame { size, fit: request.fit.unwrap_or(usual), lead })
+    }
+
+    /// What becomes of what is given, where that is not what it was.
+    pub(crate) fn note(&self) -> Option<String> {
+        let (field, own @ [high, wide]) = self.lead?;
+        let [height, width] = self.size;
+        let (tall, wide_as) = (high as f64 / height as f64, wide as f64 / width as f64);
+        let off = (tall / wide_as).max(wide_as / tall) - 1.0;
+        if off == 0.0 || own == self.size {
+            return None;
+        }
+        let lost = 100.0 * off / (1.0 + off);
+        let what = format!("the {field} of {wide} x {high} (width x height)");
+        let to = format!("{width} x {height}");
+        Some(match self.fit {
+            Fit::Stretch if off < ALIKE => return None,
+            Fit::Stretch => format!(
+                "{what} is stretched to {to}, by {:.0} % more one way than the other; leave height or \
+                 width out to follow it, or fit it by `crop` or `pad`",
+                100.0 * off
+            ),
+            Fit::Crop => format!("{what} is cropped to {to}: {lost:.1} % of it is not seen"),
+            Fit::Pad => format!("{what} is padded to {to}: {lost:.1} % of the clip is black"),
+        })
+    }
+}
+
+/// What decides the proportions, first things first.
+fn lead(given: &Given) -> Option<(Field, &Media)> {
+    let all = [
+        (Field::Image, &given.image),
+        (Field::Video, &given.video),
+        (Field::VideoPrefix, &given.video_prefix),
+        (Field::LastImage, &given.last_image),
+    ];
+    all.into_iter().find_map(|(field, media)| Some((field, media.as_ref()?)))
+}
+
+/// The height and width that are not asked for, in the proportions of `[high, wide]`: multiples that the
+/// model takes, rounded down where both are free, so that memory does not grow.
+fn following(
+    asked: [Option<usize>; 2],
+    [high, wide]: [usize; 2],
+    model: &Description,
+) -> [usize; 2] {
+    let geometry = &model.geometry;
+    let steps = [1, 2].map(|axis| (geometry.factors[axis] * geometry.patch[axis]).max(1));
+    let ratio = high as f64 / wide as f64;
+    let nearest =
+        |length: f64, step: usize| (length / step as f64).round().max(1.0) as usize * step;
+    match asked {
+        [Some(height), Some(width)] => [height, width],
+        [Some(height), None] => [height, nearest(height as f64 / ratio, steps[1])],
+        [None, Some(width)] => [nearest(width as f64 * ratio, steps[0]), width],
+        [None, None] => {
+            let area = (model.defaults.size[1] * model.defaults.size[2]) as f64;
+            let below = |length: f64, step: usize| (length.round() as usize / step).max(1) * step;
+            [below((area * ratio).sqrt(), steps[0]), below((area / ratio).sqrt(), steps[1])]
+        }
+    }
+}

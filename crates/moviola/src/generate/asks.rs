@@ -1,0 +1,197 @@
+//! The parts of a run: prompts of a file may have settings of their own.
+
+use std::fs;
+use std::path::Path;
+
+use engine::Error;
+use folder::lora::LoraSource;
+use nn::most_similar;
+use serde_json::{Map, Value};
+
+use super::arguments::Arguments;
+use super::seed::Seed;
+use crate::failure::{Failure, Outcome};
+
+/// What a line of a .jsonl file may say.
+const KEYS: [&str; 14] = [
+    "prompt",
+    "negative",
+    "seed",
+    "count",
+    "steps",
+    "guidance",
+    "guidance_2",
+    "flow_shift",
+    "height",
+    "width",
+    "frames",
+    "image",
+    "lora",
+    "lora_2",
+];
+
+/// What the same is called elsewhere.
+const ALIASES: [(&str, &str); 5] = [
+    ("negative_prompt", "negative"),
+    ("num_inference_steps", "steps"),
+    ("guidance_scale", "guidance"),
+    ("cfg_scale", "guidance"),
+    ("num_frames", "frames"),
+];
+
+/// What all prompts of a run ask for: arguments for each part of it, whose prompts differ in their text
+/// alone. A line that has a seed of its own is made as if it were alone.
+///
+/// # Errors
+/// There is no prompt, or a file of them cannot be read.
+pub(super) fn asks(arguments: &Arguments) -> Outcome<Vec<Arguments>> {
+    let mut base = arguments.clone();
+    (base.seed, base.prompt, base.prompts) = (base.seed.drawn(), Vec::new(), None);
+    if arguments.prompt_embeds.is_some() {
+        return Ok(vec![base]);
+    }
+    let mut lines: Vec<Arguments> = Vec::new();
+    let with = |prompt: &String| Arguments { prompt: vec![prompt.clone()], ..base.clone() };
+    lines.extend(arguments.prompt.iter().map(with));
+    if let Some(path) = &arguments.prompts {
+        lines.extend(read(path, &base)?);
+    }
+    if lines.is_empty() {
+        return Err(Failure::refused(
+            "there is no prompt; give --prompt, --prompts or --prompt-embeds",
+        ));
+    }
+    Ok(joined(number(lines, &base)))
+}
+
+/// Numbers the samples: one after another, but from the beginning where a line has its own seed.
+fn number(lines: Vec<Arguments>, base: &Arguments) -> Vec<Arguments> {
+    let mut next = base.first_sample;
+    let numbered = lines.into_iter().map(|line| {
+        if line.seed != base.seed {
+            return line;
+        }
+        let first_sample = next;
+        next = next.saturating_add(line.count as u64);
+        Arguments { first_sample, ..line }
+    });
+    numbered.collect()
+}
+
+/// Neighbours that differ in their prompts alone are one part.
+fn joined(lines: Vec<Arguments>) -> Vec<Arguments> {
+    let mut parts: Vec<Arguments> = Vec::new();
+    for line in lines {
+        let follows = |part: &Arguments| {
+            let samples = (part.prompt.len() * part.count) as u64;
+            let next = Arguments {
+                prompt: part.prompt.clone(),
+                first_sample: part.first_sample,
+                ..line.clone()
+            };
+            part.first_sample.checked_add(samples) == Some(line.first_sample) && next == *part
+        };
+        match parts.last_mut().filter(|part| follows(part)) {
+            Some(part) => part.prompt.extend(line.prompt),
+            None => parts.push(line),
+        }
+    }
+    parts
+}
+
+/// The lines of a file, without those that are empty or a comment.
+fn read(path: &Path, base: &Arguments) -> Outcome<Vec<Arguments>> {
+    let file = |source| Error::File { verb: "read", path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(file)?;
+    // Some editors begin a file with a mark that is no part of its text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let is_json = path.extension().is_some_and(|own| own.eq_ignore_ascii_case("jsonl"));
+    let lines = text.lines().map(str::trim).enumerate();
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let ask = |(at, line): (usize, &str)| match is_json {
+        false => Ok(Arguments { prompt: vec![line.to_owned()], ..base.clone() }),
+        true => object(line, base).map_err(|reason| {
+            Failure::Refused(format!("--prompts: line {} of {}: {reason}", at + 1, path.display()))
+        }),
+    };
+    lines.map(ask).collect()
+}
+
+/// What a line of a .jsonl file asks for, in the place of what all lines are asked for.
+fn object(line: &str, base: &Arguments) -> Result<Arguments, String> {
+    let value: Value = serde_json::from_str(line).map_err(|err| {
+        format!(
+            "it is no JSON object from column {} on, like {{\"prompt\": \"a fox\"}}",
+            err.column()
+        )
+    })?;
+    let fields = match value {
+        Value::Object(fields) => fields,
+        Value::String(prompt) => Map::from_iter([("prompt".to_owned(), prompt.into())]),
+        _ => return Err("it is neither an object with a `prompt` nor a text".to_owned()),
+    };
+    if let Some(key) = fields.keys().find(|key| !KEYS.contains(&known(key))) {
+        let near = most_similar(key, KEYS.into_iter());
+        let near = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        return Err(format!(
+            "`{key}` is no setting of a line; {near}there are {}",
+            KEYS.join(", ")
+        ));
+    }
+    let mut own = base.clone();
+    let text = |key: &str, value: &Value| {
+        value.as_str().map(str::to_owned).ok_or_else(|| format!("`{key}` is {value}, not a text"))
+    };
+    let number = |key: &str, value: &Value| {
+        value.as_f64().ok_or_else(|| format!("`{key}` is {value}, not a number"))
+    };
+    let count = |key: &str, value: &Value| {
+        let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
+        count.ok_or_else(|| format!("`{key}` is {value}, not a whole number"))
+    };
+    for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        match known(key) {
+            "prompt" => own.prompt = vec![text(key, value)?],
+            "negative" => own.negative = text(key, value)?,
+            "seed" => own.seed = seed(value)?.drawn(),
+            "count" => own.count = count(key, value)?,
+            "steps" => own.steps = Some(count(key, value)?),
+            "guidance" => own.guidance = Some(number(key, value)?),
+            "guidance_2" => own.second_guidance = Some(number(key, value)?),
+            "flow_shift" => own.flow_shift = Some(number(key, value)?),
+            "height" => own.height = Some(count(key, value)?),
+            "width" => own.width = Some(count(key, value)?),
+            "frames" => own.frames = Some(count(key, value)?),
+            "image" => own.given.image = Some(text(key, value)?.into()),
+            "lora" => own.lora = loras(key, value)?,
+            _ => own.second_lora = loras(key, value)?,
+        }
+    }
+    match own.prompt.is_empty() {
+        true => Err("it has no `prompt`".to_owned()),
+        false => Ok(own),
+    }
+}
+
+/// Our name of a setting.
+fn known(key: &str) -> &str {
+    ALIASES.iter().find(|(theirs, _)| *theirs == key).map_or(key, |(_, ours)| ours)
+}
+
+fn seed(value: &Value) -> Result<Seed, String> {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    text.parse().map_err(|err| format!("`seed` is {value}: {err}"))
+}
+
+/// `FILE[:SCALE]`, or several of them.
+fn loras(key: &str, value: &Value) -> Result<Vec<LoraSource>, String> {
+    let one = |value: &Value| {
+        let text =
+            value.as_str().ok_or_else(|| format!("`{key}` is {value}, not FILE or FILE:SCALE"))?;
+        text.parse::<LoraSource>().map_err(|err| format!("`{key}`: {err}"))
+    };
+    match value {
+        Value::Array(all) => all.iter().map(one).collect(),
+        value => Ok(vec![one(value)?]),
+    }
+}

@@ -1,0 +1,212 @@
+//! `moviola generate`.
+
+mod arguments;
+mod asks;
+mod ranked;
+mod record;
+mod replay;
+mod seed;
+mod told;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use data::aside::Existing;
+use data::media::FrameRate;
+use engine::{Pipeline, PipelineOutput, Plan, Residency, Setup};
+use nn::Precision;
+
+pub(crate) use self::arguments::Arguments;
+use self::arguments::Dtype;
+use self::record::Inputs;
+use self::replay::Replay;
+use crate::bars::Bars;
+use crate::clock::Clock;
+use crate::failure::{Failure, Outcome};
+use crate::inputs::InputFiles;
+use crate::output::{self, Output};
+use crate::places::{Kind, Places};
+use crate::signals::Writing;
+use crate::voice::Voice;
+use crate::{device, hub, launch, threads};
+
+/// Checks everything, then works, then writes.
+///
+/// # Errors
+/// Something is wrong with the request, the model or the output, or the user interrupted.
+pub(crate) fn run(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
+    threads::within(arguments.threads, || Run::new(arguments, voice, clock)?.make())
+}
+
+/// A run of the command.
+struct Run<'a> {
+    voice: Voice,
+    clock: &'a Clock,
+    /// Its parts: prompts that differ in their text alone.
+    asks: Vec<Arguments>,
+    /// What is the same for all parts: the model, where it is computed and how.
+    common: Arguments,
+    kind: Kind,
+    model: PathBuf,
+    writing: Writing,
+}
+
+/// What is opened for a part of a run, and what it will do.
+struct Opened {
+    pipeline: Pipeline,
+    plan: Plan,
+    /// How ranks share the work, where there are several.
+    layout: Option<parallel::Plan>,
+}
+
+impl<'a> Run<'a> {
+    /// Reads the arguments, or the record that takes their place.
+    fn new(asked: &Arguments, voice: Voice, clock: &'a Clock) -> Outcome<Run<'a>> {
+        device::parse(&asked.device)?;
+        let (arguments, only_audio) = match &asked.replay {
+            None => (asked.clone(), false),
+            Some(path) => {
+                let replay = Replay::of(asked, path, voice)?;
+                (replay.arguments, replay.only_audio)
+            }
+        };
+        let output = arguments.output.as_deref().expect("the arguments require it");
+        let kind = Kind::of(output, arguments.format)?;
+        if only_audio && kind != Kind::Sound {
+            let reason =
+                "--output: the record is of a sound alone; give a name that ends with .wav";
+            return Err(Failure::refused(reason));
+        }
+        let asks = asks::asks(&arguments)?;
+        let name = arguments.model.as_deref().expect("the arguments require it");
+        let model = folder::locate(name, &hub::from_environment())?;
+        voice.detail(&format!("model: {}", model.display()));
+        let writing = Writing::watch()?;
+        Ok(Run { voice, clock, asks, common: arguments, kind, model, writing })
+    }
+
+    fn make(&self) -> Outcome {
+        // All parts are checked before the first one runs. One that is alone is not opened again.
+        let mut first = None;
+        let (mut samples, mut sounds, mut told) = (Vec::new(), false, Vec::new());
+        for (at, ask) in self.asks.iter().enumerate() {
+            let opened = self.open(ask)?;
+            let used = opened.plan.used();
+            samples.push(used.samples);
+            sounds |= used.sounds;
+            told.push(self.told(ask, &opened.plan));
+            first = first.or((at == 0).then_some(opened));
+        }
+        if self.asks.len() > 1 && self.common.save_latents.is_some() {
+            return Err(Failure::refused(
+                "--save-latents: the prompts have settings of their own, and one file cannot hold the \
+                 latents of all; leave it out, or run them one by one",
+            ));
+        }
+        if self.asks.len() > 1 && launch::Process::of_job().is_some() {
+            return Err(Failure::refused(
+                "--prompts: the prompts have settings of their own, which a job of several processes takes one \
+                 by one; run them apart, or in one process with --ranks",
+            ));
+        }
+        let places = self.places(samples.iter().sum(), sounds);
+        let mut inputs = self.common.inputs();
+        inputs.extend(self.asks.iter().flat_map(Arguments::inputs));
+        places.check(&InputFiles::of_model(&self.model).with(inputs))?;
+        self.writing.expect(places.all());
+        told.iter().for_each(|told| told.tell(self.voice));
+        let mut bars = Bars::new(self.voice, self.clock, self.writing.flag());
+        let mut done = 0;
+        for (ask, samples) in self.asks.iter().zip(&samples) {
+            let opened = match first.take() {
+                Some(opened) => opened,
+                None => self.open(ask)?,
+            };
+            self.carry_out(ask, opened, (&places, done), &mut bars)?;
+            done += samples;
+        }
+        self.tell_end(done, &bars);
+        Ok(())
+    }
+
+    fn places(&self, samples: usize, sounds: bool) -> Places {
+        Places {
+            path: self.common.output.clone().expect("the arguments require it"),
+            kind: self.kind,
+            samples,
+            sounds,
+            latents: self.common.save_latents.clone(),
+            existing: if self.common.overwrite { Existing::Replace } else { Existing::Refuse },
+        }
+    }
+
+    /// Opens the model for a part of the run, and checks the part.
+    fn open(&self, ask: &Arguments) -> Outcome<Opened> {
+        let device = device::parse(&ask.device)?;
+        let precision = match ask.dtype {
+            Dtype::F32 => Precision::Stored,
+            Dtype::Bf16 => Precision::Bf16,
+        };
+        let setup = Setup {
+            precision,
+            residency: if ask.offload { Residency::OneAtATime } else { Residency::Kept },
+            transformer: ask.transformer.clone(),
+            loras: ask.lora.clone(),
+            second_loras: ask.second_lora.clone(),
+            ..Setup::new(&device)
+        };
+        let pipeline = Pipeline::open(&self.model, &setup)?;
+        let request = ask.request(self.kind == Kind::Sound)?;
+        let plan = pipeline.plan(&request)?;
+        let layout = match ask.layout.is_given() {
+            true => Some(ask.layout.plan(&pipeline.workload(&request)?)?),
+            false => None,
+        };
+        Ok(Opened { pipeline, plan, layout })
+    }
+
+    fn carry_out(
+        &self,
+        ask: &Arguments,
+        Opened { mut pipeline, plan, layout }: Opened,
+        (places, first): (&Places, usize),
+        bars: &mut Bars<'_>,
+    ) -> Outcome {
+        let used = plan.used().clone();
+        let rate = used.frame_rate.unwrap_or(pipeline.description().defaults.frame_rate);
+        let rate = FrameRate::from_number(rate)
+            .map_err(|err| Failure::Refused(format!("--fps: {err}")))?;
+        let inputs = Inputs::of(ask, &self.model, layout.as_ref())?;
+        let only_audio = self.kind == Kind::Sound;
+        let record = |index, size| {
+            record::record(ask, &inputs, &used, only_audio, (index, size), self.clock)
+        };
+        let bars = Mutex::new(bars);
+        let write = |own: &mut Pipeline| -> Outcome<PipelineOutput> {
+            let mut output = Output::new(places, first, rate, &record, &self.writing);
+            let mut bars = bars.lock().unwrap_or_else(PoisonError::into_inner);
+            let answer = own.carry_out(&plan, &mut **bars, &mut output);
+            bars.finish();
+            match answer.and_then(|answer| output.finish().map(|()| answer)) {
+                Err(engine::Error::Interrupted) => {
+                    Err(Failure::Interrupted(self.writing.interrupted()))
+                }
+                answer => Ok(answer?),
+            }
+        };
+        let answer = match &layout {
+            None => write(&mut pipeline)?,
+            Some(layout) => ranked::carry_out(ask, &mut pipeline, (&plan, layout), &write)?,
+        };
+        match &self.common.save_latents {
+            Some(path) if launch::is_first() => self.save(path, &answer.latents_file()?),
+            _ => Ok(()),
+        }
+    }
+
+    fn save(&self, path: &Path, latents: &[u8]) -> Outcome {
+        output::write(path, latents)?;
+        self.writing.wrote(path);
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! A record becomes the arguments that made it, if everything it read is still what it was.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engine::{Fit, SolverUsed, model_fingerprint};
+use folder::lora::LoraSource;
+
+use super::arguments::{Arguments, Dtype, SolverName};
+use super::record::{FORMAT, Input, Record};
+use super::seed::Seed;
+use crate::failure::{Failure, Outcome};
+use crate::given::GivenFile;
+use crate::hub;
+use crate::places::Kind;
+use crate::voice::Voice;
+
+/// Everything needed to make a sample again.
+pub(super) struct Replay {
+    pub(super) arguments: Arguments,
+    pub(super) only_audio: bool,
+}
+
+impl Replay {
+    /// Reads a record, with what the user says beside it: where the model is now and where the output
+    /// goes, another sample, threads and the like.
+    ///
+    /// # Errors
+    /// It is no record, or something that it read has changed; the error names all of it.
+    pub(super) fn of(arguments: &Arguments, path: &Path, voice: Voice) -> Outcome<Replay> {
+        let record = read(path)?;
+        let own = env!("CARGO_PKG_VERSION");
+        if record.moviola != own {
+            voice.warn(&format!(
+                "{} was made by moviola {}, and this is {own}: the bytes may differ",
+                path.display(),
+                record.moviola
+            ));
+        }
+        let model = arguments.model.clone().unwrap_or_else(|| record.resolved(&record.model));
+        let changed = record.changed(&model)?;
+        if !changed.is_empty() {
+            return Err(Failure::Refused(format!(
+                "--replay: {} cannot be made again, since {}",
+                path.display(),
+                changed.join(", and ")
+            )));
+        }
+        let only_audio = record.only_audio;
+        let arguments = record.arguments(arguments, model, path)?;
+        Ok(Replay { arguments, only_audio })
+    }
+}
+
+fn read(path: &Path) -> Outcome<Record> {
+    let refuse =
+        |reason: String| Failure::Refused(format!("--replay: {}: {reason}", path.display()));
+    let text = fs::read_to_string(path).map_err(|err| refuse(format!("cannot be read: {err}")))?;
+    let value: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|err| refuse(format!("it is no record of `moviola generate`: {err}")))?;
+    if value["command"] != "generate" {
+        return Err(refuse("it is no record of `moviola generate`".to_owned()));
+    }
+    if value["format"] != FORMAT {
+        let reason = format!(
+            "it is a record of format {}, but this version reads format {FORMAT}; earlier ones did not \
+             tell all that was used",
+            value.get("format").map_or("1".to_owned(), ToString::to_string)
+        );
+        return Err(refuse(reason));
+    }
+    serde_json::from_value(value).map_err(|err| refuse(format!("it is no whole record: {err}")))
+}
+
+impl Record {
+    /// A path of the record: as it stands if there is such a file here, or else from where the command
+    /// ran. A hub id stays what it is.
+    fn resolved(&self, file: &str) -> String {
+        let there = Path::new(&self.working_folder).join(file);
+        match Path::new(file).exists() || !there.exists() {
+            true => file.to_owned(),
+            false => there.display().to_string(),
+        }
+    }
+
+    fn path(&self, input: &Input) -> PathBuf {
+        PathBuf::from(self.resolved(&input.file))
+    }
+
+    /// What is no longer as it was, in words.
+    fn changed(&self, model: &str) -> Outcome<Vec<String>> {
+        let mut changed = Vec::new();
+        let folder = folder::locate(model, &hub::from_environment())?;
+        let now = model_fingerprint(&folder)?;
+        if now != self.model_fingerprint {
+            changed.push(differs("the model", model, &self.model_fingerprint, &now));
+        }
+        let named = |role: &'static str, all: &[Input]| -> Vec<(String, Input)> {
+            all.iter()
+                .map(|own| (own.role.clone().unwrap_or(role.to_owned()), own.clone()))
+                .collect()
+        };
+        let loras = [named("the LoRA", &self.lora), named("the LoRA", &self.lora_2)].concat();
+        let single = [
+            ("the transformer", &self.transformer),
+            ("the prompt embeddings", &self.prompt_embeds),
+            ("the noise", &self.noise),
+        ];
+        let single =
+            single.into_iter().filter_map(|(role, own)| Some((role.to_owned(), own.clone()?)));
+        let is_lora = |at: usize| at < loras.len();
+        let all = loras.iter().cloned().chain(named("what was given", &self.given)).chain(single);
+        for (at, (role, input)) in all.enumerate() {
+            let path = self.path(&input);
+            let file = if is_lora(at) { folder::lora::file(&path).unwrap_or(path) } else { path };
+            match Input::of(&file) {
+                Ok(now) if now.fingerprint == input.fingerprint => {}
+                Ok(now) => {
+                    changed.push(differs(&role, &input.file, &input.fingerprint, &now.fingerprint));
+                }
+                Err(err) => changed.push(format!("{role} {} is gone ({err})", input.file)),
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The arguments that make the same bytes, with what the user says beside the record.
+    fn arguments(&self, asked: &Arguments, model: String, path: &Path) -> Outcome<Arguments> {
+        let few = self.solver == SolverUsed::RENOISE;
+        let fit = Fit::ALL.into_iter().find(|(name, _)| *name == self.fit).map(|(_, fit)| fit);
+        let sample = self.sample_of(asked.sample, path)?;
+        let moved = sample.wrapping_sub(self.sample) as usize;
+        let row = |input: &Option<Input>| input.as_ref().and_then(|own| own.row);
+        let loras = |all: &[Input]| {
+            let source = |own: &Input| LoraSource {
+                path: self.path(own),
+                scale: own.scale.unwrap_or(1.0) as f32,
+            };
+            all.iter().map(source).collect()
+        };
+        let file = |input: &Option<Input>| input.as_ref().map(|own| self.path(own));
+        let mut arguments = Arguments {
+            model: Some(model),
+            prompt: self.prompt.iter().cloned().collect(),
+            prompts: None,
+            negative: self.negative.clone(),
+            steps: (!few).then_some(self.steps),
+            solver: Some(if few { SolverName::Renoise } else { SolverName::Scheduler }),
+            timesteps: few.then(|| self.timesteps.clone()),
+            guidance: Some(self.guidance),
+            second_guidance: self.guidance_2,
+            flow_shift: self.flow_shift,
+            eta: self.eta,
+            height: Some(self.height),
+            width: Some(self.width),
+            frames: Some(self.frames),
+            fit,
+            seed: Seed::Number(self.seed),
+            first_sample: sample,
+            count: 1,
+            dtype: if self.dtype == "bf16" { Dtype::Bf16 } else { Dtype::F32 },
+            transformer: file(&self.transformer),
+            lora: loras(&self.lora),
+            second_lora: loras(&self.lora_2),
+            noise: file(&self.noise),
+            noise_row: row(&self.noise).map(|row| row.wrapping_add(moved)),
+            prompt_embeds: file(&self.prompt_embeds),
+            prompt_embeds_row: row(&self.prompt_embeds),
+            max_tokens: self.max_tokens,
+            resolution_binning: self.resolution_binning,
+            clean_caption: self.clean_caption,
+            tile_vae: self.tile_vae,
+            layout: self.layout.clone().unwrap_or_default().waiting_like(&asked.layout),
+            fps: self.fps,
+            without_audio: self.without_audio,
+            output: Some(asked.output.clone().unwrap_or_else(|| beside(path))),
+            format: asked.format.or_else(|| self.only_audio.then_some(Kind::Sound)),
+            ..asked.clone()
+        };
+        for given in &self.given {
+            let role = given.role.as_deref().unwrap_or_default();
+            let (path, scale) = (self.path(given), given.scale.map(|scale| scale as usize));
+            arguments.given.give(GivenFile { role, path, frame: given.frame, scale });
+        }
+        Ok(arguments)
+    }
+
+    /// The sample to make: that of the record, or another of its prompt.
+    fn sample_of(&self, asked: Option<u64>, path: &Path) -> Outcome<u64> {
+        let [first, last] = self.samples_of_prompt;
+        match asked {
+            None => Ok(self.sample),
+            // One prompt may be made as often as one likes, but each row of a file once.
+            Some(sample) if self.prompts == 1 && self.noise.is_none() => Ok(sample),
+            Some(sample) if (first..=last).contains(&sample) => Ok(sample),
+            Some(sample) => Err(Failure::Refused(format!(
+                "--sample: {} is of a prompt whose samples are {first} to {last}, and {sample} is another \
+                 prompt's; replay a record of that one",
+                path.display()
+            ))),
+        }
+    }
+}
+
+fn differs(role: &str, file: &str, then: &str, now: &str) -> String {
+    let short = |hash: &str| hash.chars().take(12).collect::<String>();
+    format!("{role} {file} has changed (it was {}, and is {})", short(then), short(now))
+}
+
+/// Where a replay goes unless told otherwise: beside the record, as `x-replay.gif` of `x.gif.json`.
+fn beside(record: &Path) -> PathBuf {
+    let output = record.with_extension("");
+    let mut name = output.file_stem().unwrap_or_default().to_owned();
+    name.push("-replay");
+    if let Some(extension) = output.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    output.with_file_name(name)
+}

@@ -1,0 +1,108 @@
+//! What a run says before it begins and after it has ended.
+
+use engine::{Plan, Used};
+
+use super::Run;
+use super::arguments::Arguments;
+use crate::bars::Bars;
+use crate::places::Kind;
+use crate::voice::{Voice, bytes, duration};
+
+/// The share of the machine's peak that a run reaches, by the runs in docs/LOG.md.
+const EFFICIENCY: f64 = 0.6;
+
+/// Work below this takes less than it takes to measure how fast the machine is.
+const SMALL: f64 = 1e11;
+
+/// What there is to say before a part of a run begins.
+pub(super) struct Told {
+    /// What must be known.
+    notes: Vec<String>,
+    /// What will be done.
+    line: String,
+    /// What only the curious want to know.
+    details: Vec<String>,
+}
+
+impl Told {
+    pub(super) fn tell(&self, voice: Voice) {
+        self.notes.iter().for_each(|note| voice.warn(note));
+        voice.say(&self.line);
+        self.details.iter().for_each(|detail| voice.detail(detail));
+    }
+}
+
+impl Run<'_> {
+    /// What a part of the run will do, with which settings, and about how long that takes.
+    pub(super) fn told(&self, ask: &Arguments, plan: &Plan) -> Told {
+        let (used, estimate) = (plan.used(), plan.estimate());
+        let scales: Vec<String> = used.guidance.iter().map(f64::to_string).collect();
+        let seconds = match estimate.operations() < SMALL {
+            true => "a second or two".to_owned(),
+            false => {
+                let peak = kernels::measure_fma_peak(rayon::current_num_threads());
+                duration(estimate.operations() / (EFFICIENCY * peak))
+            }
+        };
+        let line = format!(
+            "{}: {} steps by {}, guidance {}, seed {}; about {seconds} and {}",
+            self.made(used),
+            used.timesteps.len(),
+            used.solver.class,
+            scales.join(" and "),
+            ask.seed(),
+            bytes(estimate.bytes),
+        );
+        let works = estimate.stages.iter().filter(|work| work.operations > 0.0);
+        let works = works.map(|work| format!("{}: {:.3e} operations", work.stage, work.operations));
+        let details = std::iter::once(format!("timesteps: {:?}", used.timesteps)).chain(works);
+        Told { notes: plan.notes().to_vec(), line, details: details.collect() }
+    }
+
+    /// What is made, in words.
+    fn made(&self, used: &Used) -> String {
+        let [frames, _, _] = used.size;
+        let [height, width] = used.delivered;
+        let samples = used.samples;
+        let plural = if samples == 1 { "" } else { "s" };
+        match (used.frame_rate, self.kind) {
+            (Some(rate), Kind::Sound) => {
+                format!("{samples} sound{plural} of {:.2} s", frames as f64 / rate)
+            }
+            (None, _) => format!("{samples} picture{plural} of {width} x {height}"),
+            (Some(rate), _) => {
+                format!(
+                    "{samples} clip{plural} of {frames} frames, {width} x {height}, {rate} a second"
+                )
+            }
+        }
+    }
+
+    /// What was made, with which seed, and how long each stage took.
+    pub(super) fn tell_end(&self, samples: usize, bars: &Bars<'_>) {
+        let stages: Vec<String> = bars
+            .stages()
+            .iter()
+            .map(|(stage, own)| format!("{stage} {}", duration(*own)))
+            .collect();
+        let mut seeds: Vec<String> = self.asks.iter().map(|ask| ask.seed().to_string()).collect();
+        seeds.dedup();
+        let seeds = match seeds.len() > 4 {
+            true => format!("{} seeds", seeds.len()),
+            false => format!("seed {}", seeds.join(", ")),
+        };
+        self.voice.say(&format!(
+            "made {samples} in {}: {seeds}; {}{}",
+            duration(self.clock.seconds()),
+            stages.join(", "),
+            most_memory().map_or(String::new(), |most| format!("; {} at most", bytes(most))),
+        ));
+    }
+}
+
+/// The most memory that this process has had, where the system tells.
+fn most_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
+}

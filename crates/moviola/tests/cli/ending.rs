@@ -1,0 +1,187 @@
+//! Progress without a terminal, and signals that end a command.
+
+#![cfg(unix)]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::folder::{Copy, run};
+use crate::training::{arguments, words};
+
+/// Starts the command; what it says can be read.
+fn spawn(words: &[&str]) -> Child {
+    Command::new(assert_cmd::cargo::cargo_bin!("moviola"))
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    let told = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(told.unwrap().success());
+}
+
+/// Waits until a line of what it says has `part`, and returns all lines from there to its end after a
+/// signal.
+fn said_after(child: &mut Child, part: &str, name: &str) -> (Option<i32>, Vec<String>) {
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let found = lines.by_ref().map(Result::unwrap).find(|line| line.contains(part));
+    assert!(found.is_some(), "it never said `{part}`");
+    signal(child, name);
+    let rest = lines.map(Result::unwrap).collect();
+    (child.wait().unwrap().code(), rest)
+}
+
+const LONG: [&str; 12] = [
+    "--prompt",
+    "a fox",
+    "--steps",
+    "900",
+    "--frames",
+    "5",
+    "--height",
+    "64",
+    "--width",
+    "64",
+    "--max-tokens",
+    "8",
+];
+
+/// Nothing half-written stays, and what is said of what was written is true.
+#[test]
+fn a_signal_ends_generate() {
+    for name in ["TERM", "INT", "HUP"] {
+        let copy = Copy::of("wan-tiny");
+        let (model, output) = (copy.path("model"), copy.path("out.mp4"));
+        let common =
+            ["generate", "--model", model.to_str().unwrap(), "--output", output.to_str().unwrap()];
+        let mut child = spawn(&[&common[..], &LONG].concat());
+        let (code, said) = said_after(&mut child, "denoise", name);
+        assert_eq!(code, Some(130), "{name}");
+        assert_eq!(said.last().unwrap(), "error: interrupted; nothing was written", "{said:?}");
+        assert_eq!(copy.written(), Vec::<String>::new(), "{name}");
+    }
+    // Of several samples, those that are there are named.
+    let copy = Copy::of("wan-tiny");
+    let model = copy.path("model");
+    let lines: Vec<String> = (0..2)
+        .map(|at| format!(r#"{{"prompt": "a fox", "seed": {at}, "steps": {}}}"#, [1, 900][at]))
+        .collect();
+    fs::write(copy.path("given.jsonl"), lines.join("\n")).unwrap();
+    let (output, prompts) = (copy.path("out.gif"), copy.path("given.jsonl"));
+    let mut child = spawn(&[
+        "generate",
+        "--model",
+        model.to_str().unwrap(),
+        "--output",
+        output.to_str().unwrap(),
+        "--prompts",
+        prompts.to_str().unwrap(),
+        "--frames",
+        "5",
+        "--height",
+        "64",
+        "--width",
+        "64",
+        "--max-tokens",
+        "8",
+    ]);
+    let begun = Instant::now();
+    while !copy.path("out-000.gif.json").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no sample came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (code, said) = said_after(&mut child, "denoise", "TERM");
+    assert_eq!(code, Some(130));
+    let last = said.last().unwrap();
+    assert!(last.contains("out-000.gif was written before"), "{last}");
+    assert_eq!(copy.written(), ["out-000.gif", "out-000.gif.json"]);
+}
+
+/// A run that SLURM ends has a checkpoint and says how to go on.
+#[test]
+fn a_signal_ends_a_run_with_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let words = arguments(&path, 100_000, &["checkpoint={every: 100000}"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut child = spawn(&[&words[..], &["--log-every", "0"]].concat());
+    let (code, said) = said_after(&mut child, "loss", "TERM");
+    assert_eq!(code, Some(130));
+    let last = said.last().unwrap();
+    assert!(last.contains("stopped after step") && last.contains("moviola train "), "{last}");
+    assert!(last.contains("--set"), "{last}");
+    let kept = fs::read_dir(path.join("checkpoints")).unwrap().count();
+    assert!(kept > 0, "there is no checkpoint");
+    assert!(path.join("report.html").is_file(), "there is no report");
+}
+
+/// Lines at intervals, as text or as JSON, or nothing at all.
+#[test]
+fn progress_without_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |name: &str, more: &[&str]| {
+        let words_of = arguments(&folder.path().join(name), 6, &[]);
+        let words_of: Vec<&str> = words_of.iter().map(String::as_str).collect();
+        let out = run(&[&words_of[..], more].concat());
+        assert!(out.status.success(), "{}", words(&out));
+        words(&out)
+    };
+    let text = train("text", &["--log-every", "0"]);
+    for step in 1..=6 {
+        let line = text.lines().find(|line| line.starts_with(&format!("train     {step}/6  ")));
+        let line = line.unwrap_or_else(|| panic!("no line of step {step}: {text}"));
+        assert!(line.contains("loss") && line.contains(" left") && line.contains("step"), "{line}");
+    }
+    // By default, a short run says little and a long one more.
+    let text = train("few", &[]);
+    assert!(text.contains("train     0/6") && !text.contains("train     1/6"), "{text}");
+    let json = train("json", &["--log-every", "0", "--log-format", "json"]);
+    let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let steps = lines.iter().filter(|line| line["stage"] == "train").map(|line| &line["step"]);
+    assert_eq!(steps.collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6]);
+    assert!(lines.iter().all(|line| line["time"].is_f64() && line["level"].is_string()));
+    assert_eq!(train("quiet", &["--quiet"]), "");
+    let copy = Copy::of("wan-tiny");
+    let small = ["--steps", "2", "--frames", "1", "--height", "16", "--width", "16", "-p", "a fox"];
+    let said = words(&copy.generate(&[&small[..], &["--log-every", "0"]].concat()));
+    for part in ["encode", "denoise   1/2", "denoise   2/2", "decode"] {
+        assert!(said.contains(part), "no `{part}` in: {said}");
+    }
+    assert_eq!(words(&copy.generate(&[&small[..], &["--quiet"]].concat())), "");
+    // An error is an object too.
+    let out = copy.generate(&["--steps", "0", "-p", "a fox", "--log-format", "json"]);
+    let error: Value = serde_json::from_str(words(&out).trim()).unwrap();
+    assert_eq!((&error["level"], &error["code"]), (&"error".into(), &2.into()));
+}
+
+/// What a process that was killed left is cleared by the next that makes the same file, and by no other.
+#[test]
+fn what_was_left_behind_is_cleared() {
+    let copy = Copy::of("wan-tiny");
+    let left = copy.path(".out.png.99999.abc123.part");
+    let others = [".other.png.99999.abc123.part", ".out.png.part", ".out.png.mine.abc123.part"];
+    for name in others.iter().copied().chain([".out.png.99999.abc123.part"]) {
+        fs::write(copy.path(name), "half").unwrap();
+        age(&copy.path(name));
+    }
+    let small = ["--steps", "1", "--frames", "1", "--height", "16", "--width", "16", "-p", "a fox"];
+    assert!(copy.generate(&small).status.success());
+    assert!(!left.exists(), "it is still there");
+    for name in others {
+        assert!(copy.path(name).exists(), "{name} is no file of ours");
+    }
+}
+
+/// Makes a file a minute older.
+fn age(path: &Path) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
+}

@@ -1,0 +1,83 @@
+//! `train --dry-run` is the check of `train` itself, and says everything at once.
+
+use std::fs;
+
+use crate::folder::run;
+use crate::training::{arguments, words};
+
+const LOOK: &str = "callbacks.validation={every: 2, steps: 1, size: [8, 33, 32]}";
+
+/// What a dry run refuses, `train` refuses in the same words, and the other way round.
+#[test]
+fn a_dry_run_refuses_what_train_refuses() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("run");
+    for (set, expected) in [
+        ("loop.steps=0", "--set loop.steps=0: `loop.steps` is 0, but it is at least 1"),
+        ("loop.accumulation=0", "`loop.accumulation` is 0"),
+        ("data.batch=0", "`data.batch` is 0, but it is at least 1"),
+        ("data.caption_dropout=2", "`data.caption_dropout` is 2, but it is a share"),
+        (
+            "models.student.rate.peak=-1",
+            "`models.student.rate.peak` is -1, but it is a number above",
+        ),
+        ("models.student.rate.warmup=9", "only 2 times; add --set models.student.rate.warmup=0"),
+        (
+            "models.student.optimizer={kind: adamw, betas: [0.9, 2]}",
+            "`models.student.optimizer.betas`",
+        ),
+        (
+            "models.student.learns={kind: lora, rank: 0, targets: [to_q]}",
+            "`models.student.learns.rank`",
+        ),
+        ("levels={video: {kind: logit_normal, shift: -1}}", "`levels.video`"),
+        ("callbacks.validation={every: 0}", "`callbacks.validation.every` is 0"),
+        ("callbacks.ema={decay: 1.5}", "`callbacks.ema.decay` is 1.5"),
+        (LOOK, "callbacks.validation.size: height is 33"),
+    ] {
+        let all = arguments(&folder, 2, &[set]);
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let (trained, rehearsed) = (run(&all), run(&[&all[..], &["--dry-run"]].concat()));
+        assert_eq!(trained.status.code(), Some(2), "{set}: {}", words(&trained));
+        assert_eq!(rehearsed.status.code(), Some(2), "{set}");
+        assert_eq!(words(&trained), words(&rehearsed), "{set}");
+        assert!(words(&trained).contains(expected), "{set}: {}", words(&trained));
+        assert!(!folder.join("checkpoints").exists(), "{set}: something was written");
+    }
+    let good = arguments(&folder, 2, &["callbacks.validation={every: 2, steps: 1}"]);
+    let good: Vec<&str> = good.iter().map(String::as_str).collect();
+    assert!(run(&[&good[..], &["--dry-run"]].concat()).status.success());
+    assert!(run(&good).status.success());
+}
+
+/// All that is wrong is said at once, each with its place.
+#[test]
+fn all_complaints_come_at_once() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join("recipe.yaml");
+    let text = fs::read_to_string(crate::training::recipe("quickstart.yaml")).unwrap();
+    fs::write(&path, &text).unwrap();
+    let refused = |sets: &[&str]| {
+        let mut all = vec!["train", path.to_str().unwrap(), "--dry-run"];
+        sets.iter().for_each(|set| all.extend(["--set", set]));
+        let out = run(&all);
+        assert_eq!(out.status.code(), Some(2), "{}", words(&out));
+        words(&out)
+    };
+    let said = refused(&["loop.steps=0", "data.batch=0", "models.student.rate.peak=-1"]);
+    assert!(said.starts_with("error: 3 things are wrong:\n"), "{said}");
+    for key in ["`loop.steps` is 0", "`data.batch` is 0", "`models.student.rate.peak` is -1"] {
+        assert!(said.lines().any(|line| line.contains(key)), "no {key}: {said}");
+    }
+    // Keys and types are all checked before values.
+    let said = refused(&["loop.stepz=1", "data.batsh=2", "data.prefetch=x"]);
+    assert!(said.starts_with("error: 3 things are wrong:\n"), "{said}");
+    for part in ["did you mean `steps`?", "did you mean `batch`?", "`data.prefetch` is text"] {
+        assert!(said.contains(part), "no {part}: {said}");
+    }
+    // What stands in the file is found there.
+    fs::write(&path, text.replacen("batch: ", "batch: 0 # ", 1)).unwrap();
+    let line = text.lines().position(|line| line.contains("batch: ")).unwrap() + 1;
+    let said = refused(&[]);
+    assert!(said.contains(&format!("recipe.yaml:{line}:")), "{line}: {said}");
+}

@@ -1,0 +1,151 @@
+//! Values that cannot be, found by the checks of whoever uses them, before any model is opened.
+//!
+//! Every section is checked by itself, so that all complaints come at once. Each names the recipe's own key.
+
+use train::{Decay, Ema, Error, LearningRateSchedule, LoopConfig, STUDENT};
+
+use crate::idle::Idle;
+use crate::schema::{LearnsConfig, MethodConfig, Recipe, SourceConfig, TrainedConfig};
+
+/// What a check says, as a complaint about a key below `section`.
+fn complaint(section: &str, checked: train::Result<()>) -> Option<Idle> {
+    match checked {
+        Err(Error::Setting { key, value, want }) => {
+            Some(wrong(format!("{section}{key}"), &value, &want))
+        }
+        Err(other) => {
+            let key = section.trim_end_matches('.').to_owned();
+            Some(Idle { reason: format!("`{key}`: {other}"), key })
+        }
+        Ok(()) => None,
+    }
+}
+
+fn wrong(key: String, value: &str, want: &str) -> Idle {
+    Idle { reason: format!("`{key}` is {value}, but {want}"), key }
+}
+
+/// The key, if its value is not what is wanted.
+fn unless(is_right: bool, key: &str, value: impl ToString, want: &str) -> Option<Idle> {
+    (!is_right).then(|| wrong(key.to_owned(), &value.to_string(), want))
+}
+
+impl Recipe {
+    /// Everything of a value that cannot be.
+    pub(crate) fn wrong_values(&self) -> Vec<Idle> {
+        let critic = self.models.critic.as_ref().map(|critic| self.wrong_role("critic", critic));
+        let all = self.wrong_loop().into_iter();
+        all.chain(self.wrong_role(STUDENT, &self.models.student))
+            .chain(critic.into_iter().flatten())
+            .chain(self.wrong_method())
+            .chain(self.wrong_data())
+            .chain(self.wrong_callbacks())
+            .collect()
+    }
+
+    fn wrong_loop(&self) -> Vec<Idle> {
+        let LoopConfig { steps, accumulation, clip, .. } = self.run;
+        let right = LoopConfig { steps: 1, accumulation: 1, clip: None, ..self.run };
+        let each = [
+            LoopConfig { steps, ..right },
+            LoopConfig { accumulation, ..right },
+            LoopConfig { clip, ..right },
+        ];
+        each.iter().filter_map(|own| complaint("", own.check())).collect()
+    }
+
+    fn wrong_role(&self, role: &str, config: &TrainedConfig) -> Vec<Idle> {
+        let section = format!("models.{role}.");
+        let updates = self.method.horizon(role, self.run.steps);
+        let rate = &config.rate;
+        let schedule = |peak: f64, warmup: u64, decay: Decay| {
+            LearningRateSchedule::new(peak, warmup, decay, updates).map(drop)
+        };
+        let mut all = vec![
+            complaint(&section, schedule(rate.peak, 0, Decay::Constant)),
+            complaint(&section, schedule(1.0, 0, rate.decay.clone())),
+            complaint(&section, config.optimizer.check()),
+        ];
+        // A run that is cut short keeps the warm-up that its recipe was written with.
+        if rate.warmup > updates && self.run.steps > 0 {
+            let key = format!("{section}rate.warmup");
+            let fitting = updates / 10;
+            let want = format!(
+                "with `loop.steps` {} the {role} is updated only {updates} times; add --set \
+                 {key}={fitting}, or more steps",
+                self.run.steps
+            );
+            all.push(Some(wrong(key, &rate.warmup.to_string(), &want)));
+        }
+        if let LearnsConfig::Lora(lora) = &config.learns {
+            let checked = lora.check().map_err(|err| match err {
+                Error::Setting { key, value, want } => {
+                    Error::Setting { key: key.replace("lora.", "learns."), value, want }
+                }
+                other => other,
+            });
+            all.push(complaint(&section, checked));
+        }
+        all.into_iter().flatten().collect()
+    }
+
+    fn wrong_method(&self) -> Option<Idle> {
+        complaint(
+            "",
+            match &self.method {
+                MethodConfig::Finetune(config) => config.check(),
+                MethodConfig::DiffusionForcing(config) => config.check(),
+                MethodConfig::Dmd2(config) => config.check(),
+            },
+        )
+    }
+
+    fn wrong_data(&self) -> Vec<Idle> {
+        let dropout = self.data.caption_dropout;
+        let is_share = (0.0..=1.0).contains(&dropout);
+        let mut all = vec![
+            unless(self.data.batch > 0, "data.batch", 0, "it is at least 1"),
+            unless(is_share, "data.caption_dropout", dropout, "it is a share from 0 to 1"),
+        ];
+        let levels =
+            [("levels.video", Some(self.levels.video)), ("levels.audio", self.levels.audio)];
+        for (key, config) in levels {
+            if let Some(Err(err)) = config.map(|config| config.sampler()) {
+                all.push(Some(Idle { key: key.to_owned(), reason: format!("`{key}`: {err}") }));
+            }
+        }
+        if let SourceConfig::Shapes(shapes) = &self.data.source {
+            all.push(unless(shapes.clips > 0, "data.source.clips", 0, "it is at least 1"));
+        }
+        all.into_iter().flatten().collect()
+    }
+
+    fn wrong_callbacks(&self) -> Vec<Idle> {
+        let ema = self
+            .callbacks
+            .ema
+            .and_then(|config| complaint("callbacks.", Ema::new("ema", STUDENT, config).map(drop)));
+        let mut all = vec![ema];
+        if let Some(look) = &self.callbacks.validation {
+            let key = |name: &str| format!("callbacks.validation.{name}");
+            let stored = matches!(self.data.source, SourceConfig::Store(_));
+            all.extend([
+                unless(look.every > 0, &key("every"), 0, "it is at least 1"),
+                unless(look.steps != Some(0), &key("steps"), 0, "it is at least 1"),
+                unless(
+                    !(stored && look.prompts.is_empty()),
+                    &key("prompts"),
+                    "empty",
+                    "it says what to make, in one prompt or more",
+                ),
+                unless(
+                    look.guidance.is_none_or(f64::is_finite),
+                    &key("guidance"),
+                    look.guidance.unwrap_or_default(),
+                    "it is a number",
+                ),
+            ]);
+        }
+        all.into_iter().flatten().collect()
+    }
+}
