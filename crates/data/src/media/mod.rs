@@ -32,6 +32,7 @@ mod tensor;
 mod yuv;
 
 mod ffmpeg;
+pub mod picture;
 mod read;
 mod sound;
 mod stream;
