@@ -4,17 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::place::{Place, golden};
-use crate::process::{Run, text};
-
-/// At how many moments each command is killed: `MOVIOLA_BREAK_MOMENTS`, or a few.
-#[expect(clippy::disallowed_methods, reason = "tests have no other arguments")]
-fn moments() -> u32 {
-    std::env::var("MOVIOLA_BREAK_MOMENTS").map_or(4, |text| text.parse().unwrap())
-}
+use crate::process::{Run, moments, text};
 
 /// Kills the command after each of many fractions of the time that it takes, and looks at what it left.
 fn killed<'a>(run: &dyn Fn() -> Run, whole: Duration, look: &mut (dyn FnMut(u32) + 'a)) {
-    let moments = moments();
+    let moments = moments().unwrap_or(4);
     for moment in 0..moments {
         let mut running = run().begin();
         thread::sleep(whole * (2 * moment + 1) / (2 * moments));

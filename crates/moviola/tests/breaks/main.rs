@@ -6,7 +6,12 @@
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod clips;
+mod folders;
 mod kills;
+mod numbers;
 mod pictures;
 mod place;
 mod process;
+mod texts;
+mod training;

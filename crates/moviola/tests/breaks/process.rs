@@ -17,21 +17,35 @@ const TIME: Duration = Duration::from_secs(120);
 const LONGEST_MESSAGE: usize = 1000;
 
 /// A run of the command that is about to begin.
-pub(crate) struct Run(Command);
+pub(crate) struct Run {
+    command: Command,
+    memory: u64,
+}
 
 impl Run {
     /// `moviola` with some arguments, under the limit of memory.
     pub(crate) fn of<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Run {
         let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("ulimit -v {MEMORY} && exec \"$0\" \"$@\""));
+        command.arg("-c").arg("ulimit -v \"$LIMIT\" && exec \"$0\" \"$@\"");
         command.arg(binary()).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Run(command)
+        Run { command, memory: MEMORY }
+    }
+
+    /// One variable of its environment.
+    pub(crate) fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {
+        self.command.env(name, value);
+        self
+    }
+
+    /// A smaller limit, in kilobytes.
+    pub(crate) fn within_memory(self, memory: u64) -> Run {
+        Run { memory, ..self }
     }
 
     /// Lets it begin.
     pub(crate) fn begin(mut self) -> Running {
-        let mut child = self.0.spawn().unwrap();
+        let mut child = self.command.env("LIMIT", self.memory.to_string()).spawn().unwrap();
         let outputs =
             [collect(child.stdout.take().unwrap()), collect(child.stderr.take().unwrap())];
         Running { child, outputs, began: Instant::now() }
@@ -144,6 +158,18 @@ impl Ended {
 fn binary() -> OsString {
     let built = || assert_cmd::cargo::cargo_bin("moviola").into_os_string();
     std::env::var_os("MOVIOLA_BINARY").unwrap_or_else(built)
+}
+
+/// Whether everything is tried, however long it takes: at how many moments each command is killed is then
+/// said by `MOVIOLA_BREAK_MOMENTS`.
+pub(crate) fn is_thorough() -> bool {
+    moments().is_some()
+}
+
+/// At how many moments each command is killed, if that is said.
+#[expect(clippy::disallowed_methods, reason = "tests have no other arguments")]
+pub(crate) fn moments() -> Option<u32> {
+    std::env::var("MOVIOLA_BREAK_MOMENTS").ok().map(|text| text.parse().unwrap())
 }
 
 /// A path as an argument.
