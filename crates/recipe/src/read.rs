@@ -35,7 +35,7 @@ impl Recipe {
         let recipe: Recipe = serde_json::from_value(document.value())
             .map_err(|err| Error::Recipe(format!("the recipe cannot be read: {err}")))?;
         recipe.agree()?;
-        match recipe.idle() {
+        match recipe.beyond().or_else(|| recipe.idle()) {
             None => Ok(recipe),
             Some(Idle { key, reason }) => {
                 Err(Error::At { location: document.place_of(&key).clone(), reason })
