@@ -17,6 +17,7 @@
 //! [`DecodedClip::read`] and [`ClipReader`] read any video by the program `ffmpeg`, and pictures and folders of
 //! pictures without it. A [`Waveform`] is the sound of a clip, as a WAV file.
 
+mod child;
 mod error;
 mod frame;
 mod rate;
