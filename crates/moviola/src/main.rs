@@ -92,10 +92,25 @@ fn finish(result: Outcome<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(err) => {
-            eprintln!("error: {err}");
+            eprintln!("error: {}", shortened(&err.to_string()));
             ExitCode::from(err.code())
         }
     }
+}
+
+/// Characters of an error that are told: a file may give a name of any length.
+const LONGEST_ERROR: usize = 900;
+
+/// The beginning and the end of a text that is too long to be read.
+fn shortened(text: &str) -> String {
+    let count = text.chars().count();
+    if count <= LONGEST_ERROR {
+        return text.to_owned();
+    }
+    let half = LONGEST_ERROR / 2;
+    let first: String = text.chars().take(half).collect();
+    let last: String = text.chars().skip(count - half).collect();
+    format!("{first} … {last}")
 }
 
 fn inspect(path: &std::path::Path) -> Outcome {

@@ -12,6 +12,9 @@ use crate::error::{Error, Field, Result};
 use crate::progress::{self, Progress};
 use crate::request::Request;
 
+/// No prompt has more bytes: encoders read a few hundred tokens of it.
+const LONGEST: usize = 1 << 16;
+
 /// How the prompts of a model become embeddings.
 #[derive(Clone)]
 pub(crate) enum PromptEncoder {
@@ -91,10 +94,17 @@ impl PromptEncoder {
     /// # Errors
     /// A prompt is too long.
     pub(crate) fn check(&self, request: &Request, device: &Device) -> Result<()> {
-        let PromptEncoder::Words(words) = self else { return Ok(()) };
         let prompts = request.prompts.iter().map(|text| (Field::Prompt, text));
         for (field, text) in prompts.chain([(Field::Negative, &request.negative)]) {
-            vectors(words, text, device).map_err(|err| Error::request(field, err.to_string()))?;
+            if text.len() > LONGEST {
+                let length = text.len();
+                let reason = format!("it has {length} bytes; give at most {LONGEST}");
+                return Err(Error::request(field, reason));
+            }
+            if let PromptEncoder::Words(words) = self {
+                vectors(words, text, device)
+                    .map_err(|err| Error::request(field, err.to_string()))?;
+            }
         }
         Ok(())
     }
