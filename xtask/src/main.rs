@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask check | tidy | test | mpi | goldens | bench | learn`.
+//! The project's own commands: `cargo xtask check | tidy | test | mpi | break | goldens | bench | learn`.
 //!
 //! Everything that a person or CI does to this repository, beyond plain cargo, is here and written
 //! in Rust, so that a new machine needs nothing but a Rust toolchain to run the checks.
@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod breaks;
 mod check;
 mod goldens;
 mod learn;
@@ -36,6 +37,8 @@ enum Command {
     Test,
     /// Run the tests of ranks as processes; installs an MPI where there is none
     Mpi,
+    /// Try to break the command: bombs, floods, hangs, kills, in processes with 4 GB of memory
+    Break(breaks::Options),
     /// Make the reference files in goldens/ anew with PyTorch and diffusers
     Goldens(goldens::Options),
     /// Train on the shapes world in every way there is, and score what was learnt
@@ -61,6 +64,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Command::Tidy => tidy::run(&root),
         Command::Test => check::run_tests(&root),
         Command::Mpi => check::run_mpi_tests(&root),
+        Command::Break(options) => breaks::run(&root, &options),
         Command::Goldens(options) => goldens::run(&root, &options),
         Command::Learn(options) => learn::run(&root, &options),
         Command::Bench(options) => bench::run(&root, &options),

@@ -94,6 +94,9 @@ impl Pipeline {
         };
         let noise = self.given_noise(request, samples, makes);
         let noise = noise.map_err(|err| err.of_field(Field::Noise))?;
+        if let Some(vision) = &self.vision {
+            given.iter().try_for_each(|given| vision.check(given))?;
+        }
         Ok(Job {
             size,
             delivered,

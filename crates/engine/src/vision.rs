@@ -5,8 +5,9 @@ use folder::{Component, ModelFolder, Storage, Weight};
 use models::vision::clip::{ClipVision, ClipVisionConfig};
 use nn::Weights;
 
-use crate::error::Result;
+use crate::error::{Error, Field, Result};
 use crate::finite;
+use crate::given::GivenMedia;
 use crate::source_image::{ClipPreprocessor, SourceImage};
 
 /// The image encoder of a folder.
@@ -34,6 +35,20 @@ impl Vision {
             folder::Error::Json { path: folder.path().join("image_processor").join(FILE), reason }
         })?;
         Ok(Vision { network, component, preprocessor })
+    }
+
+    /// Refuses pictures that the encoder would have to look at in too large a size.
+    ///
+    /// # Errors
+    /// It names the picture.
+    pub(crate) fn check(&self, media: &GivenMedia) -> Result<()> {
+        let given = [(&media.image, Field::Image), (&media.last_image, Field::LastImage)];
+        for (picture, field) in given {
+            let size = picture.as_ref().map(|picture| picture.first().size());
+            let checked = size.map_or(Ok(()), |size| self.preprocessor.check(size));
+            checked.map_err(|reason| Error::request(field, reason))?;
+        }
+        Ok(())
     }
 
     /// Opens the weights.

@@ -145,10 +145,29 @@ fn finish(result: Outcome<ExitCode>, voice: Voice) -> ExitCode {
             if let Some(process) = launch::Process::of_job() {
                 process.wait_for_the_first();
             }
-            voice.fail(&err.to_string(), err.code());
+            voice.fail(&shortened(&err.to_string()), err.code());
             ExitCode::from(err.code())
         }
     }
+}
+
+/// Characters of an error that are told: a file may give a name of any length.
+const LONGEST_ERROR: usize = 900;
+
+/// The same with the middle left out of lines that are too long to be read; there may be several lines,
+/// each a complaint.
+fn shortened(text: &str) -> String {
+    let line = |line: &str| {
+        let count = line.chars().count();
+        if count <= LONGEST_ERROR {
+            return line.to_owned();
+        }
+        let half = LONGEST_ERROR / 2;
+        let first: String = line.chars().take(half).collect();
+        let last: String = line.chars().skip(count - half).collect();
+        format!("{first} … {last}")
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn inspect(path: &std::path::Path) -> Outcome {

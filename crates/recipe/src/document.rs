@@ -1,6 +1,8 @@
 //! A YAML file as a tree that knows where everything stands, so that every complaint has a place.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -26,6 +28,9 @@ impl fmt::Display for Location {
         }
     }
 }
+
+/// No recipe has more bytes.
+const LONGEST: u64 = 4 << 20;
 
 /// A value with its place.
 #[derive(Clone, Debug)]
@@ -67,8 +72,17 @@ impl Node {
     /// # Errors
     /// It cannot be read or is not YAML.
     pub(crate) fn read(path: &Path) -> Result<Node> {
-        let text = std::fs::read_to_string(path).map_err(|err| Error::file("read", path, err))?;
-        Node::parse(&text, path)
+        let failed = |err| Error::file("read", path, err);
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let mut text = String::new();
+        file.take(LONGEST + 1).read_to_string(&mut text).map_err(failed)?;
+        match text.len() as u64 > LONGEST {
+            true => {
+                let reason = format!("it has more than {LONGEST} bytes, which no recipe has");
+                Err(Error::Yaml { path: path.to_owned(), reason })
+            }
+            false => Node::parse(&text, path),
+        }
     }
 
     /// Parses the text of a file.
@@ -257,8 +271,9 @@ impl<'de> Visitor<'de> for AnyValue {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Raw, A::Error> {
         let mut map: Vec<(Spanned<String>, Spanned<Raw>)> = Vec::new();
+        let mut known = HashSet::new();
         while let Some((key, value)) = entries.next_entry::<Spanned<String>, Spanned<Raw>>()? {
-            if map.iter().any(|(known, _)| known.value == key.value) {
+            if !known.insert(key.value.clone()) {
                 return Err(A::Error::custom(format!("key `{}` is there twice", key.value)));
             }
             map.push((key, value));

@@ -171,6 +171,10 @@ impl Feed for LoaderFeed {
         self.convert(&batch).map_err(|err| Error::Feed(err.to_string()))
     }
 
+    fn samples_ahead(&mut self, batches: u64) -> train::Result<u64> {
+        Ok(self.loader.samples_ahead(batches))
+    }
+
     fn cursor(&self) -> Cursor {
         let loader::Cursor { epoch, position } = self.loader.cursor();
         Cursor { epoch, position }

@@ -4,6 +4,7 @@
 //! come from their table. A method receives its networks, data and encoded texts ready.
 
 mod agree;
+mod bounds;
 mod build;
 mod check;
 mod document;

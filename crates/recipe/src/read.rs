@@ -38,7 +38,12 @@ impl Recipe {
             location: document.place_of(&key).clone(),
             reason,
         };
-        let keys = recipe.wrong_values().into_iter().chain(recipe.idle()).map(place);
+        let keys = recipe
+            .beyond()
+            .into_iter()
+            .chain(recipe.wrong_values())
+            .chain(recipe.idle())
+            .map(place);
         Error::unless_none(recipe.agree().err().into_iter().chain(keys).collect())?;
         Ok(recipe)
     }

@@ -150,6 +150,12 @@ pub trait Feed {
     /// There are no data, or they cannot be read.
     fn next(&mut self) -> Result<Batch>;
 
+    /// How many samples the next `batches` batches have together; none of them is read for it.
+    ///
+    /// # Errors
+    /// There are no data.
+    fn samples_ahead(&mut self, batches: u64) -> Result<u64>;
+
     /// The place of the next batch.
     fn cursor(&self) -> Cursor;
 

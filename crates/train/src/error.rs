@@ -146,6 +146,22 @@ pub enum Error {
         /// The most similar one.
         near: Option<String>,
     },
+    /// A run that has come to nothing.
+    #[error(
+        "the run diverged at step {step}: {what}; nothing of it was saved, and the checkpoints before it \
+         stay. Lower the learning rate (models.{role}.rate, {rate:e} now), clip gradients (loop.clip) or \
+         look at the data"
+    )]
+    Diverged {
+        /// The step.
+        step: u64,
+        /// What is not finite.
+        what: String,
+        /// The role.
+        role: &'static str,
+        /// Its learning rate.
+        rate: f64,
+    },
     /// The writer of checkpoints has ended without a word.
     #[error("the thread that writes checkpoints has died; the last committed checkpoint is valid")]
     Writer,

@@ -15,7 +15,7 @@ use crate::learning_rate::LearningRateSchedule;
 use crate::lora::{Adapters, Dropout, LoraConfig, matches};
 use crate::method::Pass;
 use crate::optimizer::{Optimizer, OptimizerConfig, Update};
-use crate::state::StateDict;
+use crate::state::{StateDict, describe_not_finite};
 
 /// The name of the network within a role, in checkpoints.
 const MODULE: &str = "transformer";
@@ -63,6 +63,8 @@ pub struct Trained {
     layout: Arc<dyn nn::Schedule>,
     updates: u64,
     skipped: u64,
+    /// Since the last update; a run that goes on counts anew.
+    skipped_in_a_row: u64,
 }
 
 /// The loss of every sample `[B]`, inside the graph of a prediction. It may ask other networks.
@@ -121,6 +123,7 @@ impl Trained {
             layout,
             updates,
             skipped,
+            skipped_in_a_row: 0,
         })
     }
 
@@ -162,6 +165,16 @@ impl Trained {
     /// How many of its updates were skipped because something was not finite.
     pub fn skipped(&self) -> u64 {
         self.skipped
+    }
+
+    /// How many were skipped since the last one that was made.
+    pub(crate) fn skipped_in_a_row(&self) -> u64 {
+        self.skipped_in_a_row
+    }
+
+    /// Which of its learnt parameters are not finite, in words; none if all are.
+    pub(crate) fn not_finite(&self) -> Option<String> {
+        describe_not_finite(self.learnt(), "weights")
     }
 
     /// The learning rate of its next update.
@@ -244,12 +257,14 @@ impl Trained {
             self.store.insert(name, Parameter { values, shape });
         }
         self.updates += 1;
+        self.skipped_in_a_row = 0;
     }
 
     /// Passes an update over: neither schedule nor optimizer move.
     pub(crate) fn skip(&mut self) {
         self.gradients.clear();
         self.skipped += 1;
+        self.skipped_in_a_row += 1;
     }
 
     /// Forgets the gradients of a role that is not updated now.

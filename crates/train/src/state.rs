@@ -98,6 +98,15 @@ impl StateDict {
         }
     }
 
+    /// Which of its tensors are not finite, in words; none if all are.
+    pub(crate) fn not_finite(&self) -> Option<String> {
+        let tensors = self.iter().filter_map(|(name, value)| match value {
+            Value::Tensor(tensor) => Some((name, tensor)),
+            Value::Number(_) => None,
+        });
+        describe_not_finite(tensors, "tensors")
+    }
+
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -116,4 +125,20 @@ impl StateDict {
         let others = self.0.keys().map(String::as_str).filter(|other| *other != key);
         Error::State { fault, key: key.to_owned(), near: most_similar(key, others) }
     }
+}
+
+/// Which of the tensors, called `kind`, are not finite; none if all are.
+pub(crate) fn describe_not_finite<'a>(
+    tensors: impl Iterator<Item = (&'a str, &'a Parameter)>,
+    kind: &str,
+) -> Option<String> {
+    let (mut count, mut first, mut bad) = (0_usize, None, 0_usize);
+    for (name, tensor) in tensors {
+        count += 1;
+        if !kernels::sum_squares(tensor.values.clone()).is_finite() {
+            bad += 1;
+            first.get_or_insert_with(|| name.to_owned());
+        }
+    }
+    first.map(|first| format!("{bad} of {count} {kind} are not finite, `{first}` first"))
 }

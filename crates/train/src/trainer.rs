@@ -9,7 +9,7 @@ use burn::tensor::Device;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Batch, Cursor, Feed};
+use crate::batch::{Cursor, Feed};
 use crate::checkpoint::{Checkpoints, Found, Skipped};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
@@ -159,8 +159,18 @@ impl Trainer {
     /// Runs to the last step and returns the step it ended after.
     ///
     /// # Errors
-    /// Whatever a part reports; the last committed checkpoint stays valid.
+    /// Whatever a part reports; the last committed checkpoint stays valid, and one that was being written
+    /// is finished.
     pub fn run(&mut self) -> Result<u64> {
+        let ended = self.run_steps();
+        if let (Err(_), Some(checkpoints)) = (&ended, &mut self.parts.checkpoints) {
+            // What was sound when it was taken still is; why the run ended is what counts.
+            let _ = checkpoints.commit_all();
+        }
+        ended
+    }
+
+    fn run_steps(&mut self) -> Result<u64> {
         self.tell(&Event::Started { step: self.step })?;
         self.tell(&Event::Resting { step: self.step })?;
         while self.step < self.config.steps && !self.stop.load(Ordering::Relaxed) {
@@ -181,15 +191,15 @@ impl Trainer {
     /// The data, the method or an exchange between ranks failed.
     pub fn advance(&mut self) -> Result<StepReport> {
         let (begun, step) = (Instant::now(), self.step + 1);
-        let rounds = 0..self.config.accumulation;
-        let batches: Vec<Batch> = rounds.map(|_| self.parts.feed.next()).collect::<Result<_>>()?;
-        let own: u64 = batches.iter().map(|batch| batch.samples as u64).sum();
+        let own = self.parts.feed.samples_ahead(self.config.accumulation)?;
         let mut first = self.reduce.samples_before(own)?;
         let mut all = [own as f64];
         self.reduce.numbers(&mut all)?;
 
         let mut tally = Tally::default();
-        for batch in &batches {
+        for _ in 0..self.config.accumulation {
+            // One at a time: however many there are, one is in memory.
+            let batch = &self.parts.feed.next()?;
             let pass = Pass {
                 iteration: step,
                 draws: Draws::new(self.config.seed, step, first, batch.samples)
@@ -228,7 +238,9 @@ impl Trainer {
             }
             self.reduce.gradients(role)?;
             let clip = self.config.clip.filter(|_| clipped.contains(&role.name()));
-            reports.push(update_role(role, clip, tally.is_finite(role.name())));
+            let report = update_role(role, clip, tally.is_finite(role.name()));
+            check_sound(role, &report, step)?;
+            reports.push(report);
         }
         for report in &reports {
             if report.outcome == Outcome::Updated {
@@ -247,7 +259,7 @@ impl Trainer {
     fn save_if_due(&mut self) -> Result<()> {
         let step = self.step;
         let due = self.parts.checkpoints.as_ref().is_some_and(|own| own.is_due(step));
-        let snapshot = due.then(|| self.state());
+        let snapshot = due.then(|| self.sound_state()).transpose()?;
         let Parts { method, checkpoints: Some(checkpoints), .. } = &mut self.parts else {
             return Ok(());
         };
@@ -262,11 +274,11 @@ impl Trainer {
     fn save_last(&mut self) -> Result<()> {
         let step = self.step;
         let due = self.parts.checkpoints.as_ref().is_some_and(|own| !own.holds(step));
-        let snapshot = due.then(|| self.state());
+        let snapshot = (due && step > 0).then(|| self.sound_state()).transpose()?;
         let Parts { method, checkpoints: Some(checkpoints), .. } = &mut self.parts else {
             return Ok(());
         };
-        if let Some(snapshot) = snapshot.filter(|_| step > 0) {
+        if let Some(snapshot) = snapshot {
             checkpoints.begin(step, snapshot, method.metadata())?;
         }
         let committed = checkpoints.commit_all()?;
@@ -275,6 +287,15 @@ impl Trainer {
 
     fn tell_saved(&mut self, committed: Vec<(u64, PathBuf)>) -> Result<()> {
         committed.into_iter().try_for_each(|(step, path)| self.tell(&Event::Saved { step, path }))
+    }
+
+    /// A state that is worth keeping.
+    fn sound_state(&self) -> Result<StateDict> {
+        let state = self.state();
+        let Some(what) = state.not_finite() else { return Ok(state) };
+        let roles = self.parts.method.trained();
+        let (role, rate) = roles.first().map_or(("student", 0.0), |own| (own.name(), own.rate()));
+        Err(Error::Diverged { step: self.step, what, role, rate })
     }
 
     /// Everything that must be the same for the run to go on as if nothing had happened.
@@ -315,6 +336,25 @@ impl Trainer {
         }
         state.finish()
     }
+}
+
+/// So many updates in a row that had to be skipped are no spike.
+const MOST_SKIPPED: u64 = 20;
+
+/// Refuses to go on with weights that are not finite, or with a role that no longer learns.
+fn check_sound(role: &Trained, report: &RoleReport, step: u64) -> Result<()> {
+    let what = match report.outcome {
+        Outcome::Updated => role.not_finite(),
+        Outcome::LossNotFinite if role.skipped_in_a_row() >= MOST_SKIPPED => {
+            Some(format!("the loss was not finite {MOST_SKIPPED} times in a row"))
+        }
+        Outcome::GradientNotFinite if role.skipped_in_a_row() >= MOST_SKIPPED => {
+            Some(format!("gradients were not finite {MOST_SKIPPED} times in a row"))
+        }
+        Outcome::LossNotFinite | Outcome::GradientNotFinite => None,
+    };
+    let (role, rate) = (role.name(), report.rate);
+    what.map_or(Ok(()), |what| Err(Error::Diverged { step, what, role, rate }))
 }
 
 /// Clips and updates one role, or skips it if something is not finite.

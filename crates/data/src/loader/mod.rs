@@ -138,6 +138,9 @@ impl Replica {
 pub struct Loader {
     plan: Plan,
     cursor: Cursor,
+    replica: Replica,
+    /// How many samples each of our parts of an epoch's batches has, of the last epoch that was asked for.
+    lengths: Option<(u64, Vec<usize>)>,
     /// Taken when the loader goes, so that the thread notices.
     batches: Option<Receiver<Result<LoadedBatch>>>,
     thread: Option<JoinHandle<()>>,
@@ -158,6 +161,7 @@ impl Loader {
         cursor: Cursor,
     ) -> Result<Loader> {
         check_dropout(&*samples, &null, options.caption_dropout)?;
+        check_prefetch(options.prefetch)?;
         let plan = Plan::new(&*samples, options, replica)?;
         plan.check(cursor)?;
         let (sender, batches) = sync_channel(options.prefetch.max(1));
@@ -166,7 +170,8 @@ impl Loader {
             .name("loader".to_owned())
             .spawn(move || reader.run(cursor, &sender))
             .map_err(|source| Error::Loader { reason: format!("no thread: {source}") })?;
-        Ok(Loader { plan, cursor, batches: Some(batches), thread: Some(thread) })
+        let (batches, thread) = (Some(batches), Some(thread));
+        Ok(Loader { plan, cursor, replica, lengths: None, batches, thread })
     }
 
     /// The next batch. Wherever it is read ahead to, the order is that of the plan.
@@ -179,6 +184,31 @@ impl Loader {
         let batch = batches.recv().map_err(|_| stopped())??;
         self.cursor = self.plan.after(self.cursor);
         Ok(batch)
+    }
+
+    /// How many samples the next `batches` batches have together; none of them is read for it.
+    pub fn samples_ahead(&mut self, batches: u64) -> u64 {
+        let Cursor { mut epoch, position } = self.cursor;
+        let (mut left, mut position, mut samples) = (batches, position as usize, 0);
+        while left > 0 {
+            let lengths = self.lengths(epoch);
+            let taken =
+                lengths[position..].iter().take(usize::try_from(left).unwrap_or(usize::MAX));
+            let count = taken.len() as u64;
+            samples += taken.sum::<usize>() as u64;
+            (left, position, epoch) = (left - count, 0, epoch + 1);
+        }
+        samples
+    }
+
+    fn lengths(&mut self, epoch: u64) -> &[usize] {
+        let known = self.lengths.take().filter(|(own, _)| *own == epoch);
+        let make = || {
+            let length = |batch: Vec<usize>| self.replica.places(batch.len()).len();
+            (epoch, self.plan.epoch(epoch).into_iter().map(length).collect())
+        };
+        let known = known.unwrap_or_else(make);
+        &self.lengths.insert(known).1
     }
 
     /// Where the next batch is: save it with a checkpoint and begin there again.
@@ -244,6 +274,20 @@ impl Reader {
         let draw = Draw::new(self.options.seed).stream("caption-dropout");
         let drawn = draw.step(epoch).sample(index as u64).uniform(0..1)[0];
         f64::from(drawn) < self.options.caption_dropout
+    }
+}
+
+/// No run reads so far ahead.
+const MOST_PREFETCH: usize = 1024;
+
+fn check_prefetch(prefetch: usize) -> Result<()> {
+    match prefetch <= MOST_PREFETCH {
+        true => Ok(()),
+        false => {
+            let reason =
+                format!("prefetch is {prefetch}; read at most {MOST_PREFETCH} batches ahead");
+            Err(Error::Loader { reason })
+        }
     }
 }
 

@@ -3,24 +3,39 @@
 //! Frames come through a pipe as PPM: raw bytes, each frame with its own size before it, so
 //! that a rotated video is as large as ffmpeg makes it and nothing has to be guessed.
 
+use super::child::{Answer, Program, SILENCE};
+use super::picture;
 use super::stream::Stream;
 use super::{Error, FrameRate, Result};
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread::JoinHandle;
+use std::process::Command;
 
 pub(super) const FFMPEG: &str = "ffmpeg";
+
+/// What is opened: files, and containers that hold their video themselves. A playlist would make ffmpeg
+/// read whatever it names.
+pub(super) const ALLOWED: [&str; 4] = [
+    "-protocol_whitelist",
+    "file",
+    "-format_whitelist",
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,m4v,gif,flv,asf,ogg,ivf,h264,hevc,\
+     obu,mxf,nut",
+];
+
+/// No clip has more frames.
+const MOST_FRAMES: usize = 1_000_000;
 
 /// The frames of a video, one after the other.
 pub struct ClipReader {
     path: PathBuf,
     rate: FrameRate,
-    child: Child,
-    frames: BufReader<ChildStdout>,
-    /// Collects what ffmpeg complains about; without it a full pipe would stop ffmpeg.
-    complaints: Option<JoinHandle<String>>,
+    program: Program,
+    frames: BufReader<Answer>,
+    /// How many frames may still come.
+    left: usize,
+    is_over: bool,
 }
 
 impl ClipReader {
@@ -30,24 +45,18 @@ impl ClipReader {
     ///
     /// If there is no such file, it has no video, or ffmpeg is not installed.
     pub fn open(path: &Path) -> Result<ClipReader> {
-        let rate = Stream::probe(path)?.rate;
+        let stream = Stream::probe(path)?;
+        let most_pixels = picture::MOST_PIXELS.to_string();
         let mut command = Command::new(FFMPEG);
-        command.args(["-nostdin", "-v", "error", "-i"]).arg(input(path));
+        command.args(["-nostdin", "-v", "error", "-max_pixels", &most_pixels]).args(ALLOWED);
+        command.arg("-i").arg(input(path));
         command.args(["-map", "0:v:0", "-fps_mode", "passthrough"]);
         command.args(["-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "pipe:1"]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|source| not_started(path, FFMPEG, source))?;
-        let no_pipe = || decode(path, "ffmpeg has no output");
-        let frames = BufReader::new(child.stdout.take().ok_or_else(no_pipe)?);
-        let mut errors = child.stderr.take().ok_or_else(no_pipe)?;
-        let complaints = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            // What cannot be read is no complaint.
-            let _ = errors.read_to_end(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        let path = path.to_owned();
-        Ok(ClipReader { path, rate, child, frames, complaints: Some(complaints) })
+        let started = Program::start(&mut command, SILENCE);
+        let (program, answer) = started.map_err(|source| not_started(path, FFMPEG, source))?;
+        let (path, rate) = (path.to_owned(), stream.rate);
+        let frames = BufReader::new(answer);
+        Ok(ClipReader { path, rate, program, frames, left: stream.most_frames(), is_over: false })
     }
 
     /// Frames per second, on average.
@@ -59,34 +68,52 @@ impl ClipReader {
     ///
     /// # Errors
     ///
-    /// If the video is damaged.
+    /// If the video is damaged, or ffmpeg does not go on.
     pub fn next_frame(&mut self) -> Result<Option<(usize, usize, Vec<u8>)>> {
-        match ppm(&mut self.frames) {
-            Ok(Some(frame)) => Ok(Some(frame)),
-            Ok(None) => self.end().map(|()| None),
-            Err(source) => {
-                self.end()?;
-                Err(Error::Read { path: self.path.clone(), source })
+        if self.is_over {
+            return Ok(None);
+        }
+        let read = ppm(&mut self.frames);
+        self.is_over = !matches!(read, Ok(Some(_)));
+        match read {
+            Ok(Some(_)) if self.left == 0 => {
+                self.is_over = true;
+                self.program.kill();
+                Err(decode(&self.path, "it has more frames than it says"))
             }
+            Ok(Some(frame)) => {
+                self.left -= 1;
+                Ok(Some(frame))
+            }
+            Ok(None) => self.end().map(|()| None),
+            Err(source) => Err(self.failed(source)),
         }
     }
 
     /// Waits for ffmpeg and passes its complaint on.
     fn end(&mut self) -> Result<()> {
-        let Some(complaints) = self.complaints.take() else { return Ok(()) };
-        let complaints = complaints.join().unwrap_or_default();
-        let status = self.child.wait();
-        let status = status.map_err(|source| Error::Read { path: self.path.clone(), source })?;
+        let (status, complaints) =
+            self.program.end().map_err(|source| Error::Read { path: self.path.clone(), source })?;
         if status.success() { Ok(()) } else { Err(decode(&self.path, last_line(&complaints))) }
+    }
+
+    /// Why there is no frame. What ffmpeg says of it counts more, if it has ended by itself.
+    fn failed(&mut self, source: std::io::Error) -> Error {
+        let own = match source.kind() {
+            ErrorKind::UnexpectedEof => self.end().err(),
+            _ => None,
+        };
+        self.program.kill();
+        own.unwrap_or_else(|| Error::Read { path: self.path.clone(), source })
     }
 }
 
-impl Drop for ClipReader {
-    fn drop(&mut self) {
-        // Who stops in the middle of a video must not leave ffmpeg waiting; if it has ended
-        // already, both do nothing.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Stream {
+    /// No more frames than this are read of it.
+    fn most_frames(&self) -> usize {
+        // What a file says of itself may be a little off.
+        let stated = self.frames.map(|frames| frames.saturating_mul(2).saturating_add(1000));
+        stated.map_or(MOST_FRAMES, |stated| stated.min(MOST_FRAMES))
     }
 }
 
@@ -110,10 +137,11 @@ fn ppm(stream: &mut impl BufRead) -> std::io::Result<Option<(usize, usize, Vec<u
     let header = String::from_utf8_lossy(&header);
     let words: Vec<&str> = header.split_whitespace().collect();
     let (width, height) = match words[..] {
-        ["P6", width, height, "255"] => (width.parse(), height.parse()),
+        ["P6", width, height, "255"] => (width.parse::<usize>(), height.parse::<usize>()),
         _ => return Err(damaged()),
     };
     let (Ok(width), Ok(height)) = (width, height) else { return Err(damaged()) };
+    picture::check_size(width as u64, height as u64).map_err(|_| damaged())?;
     let mut bytes = vec![0; 3 * width * height];
     stream.read_exact(&mut bytes)?;
     Ok(Some((height, width, bytes)))
@@ -135,8 +163,15 @@ pub(super) fn decode(path: &Path, reason: &str) -> Error {
     Error::Decode { path: path.to_owned(), reason: reason.to_owned() }
 }
 
+/// Characters of a reason that are passed on.
+const LONGEST_REASON: usize = 300;
+
 pub(super) fn last_line(text: &str) -> &str {
-    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("ffmpeg gives no reason").trim()
+    let line = text.lines().rfind(|line| !line.trim().is_empty());
+    let line = line.unwrap_or("ffmpeg gives no reason").trim();
+    // A line without an end is cut.
+    let end = line.char_indices().nth(LONGEST_REASON).map_or(line.len(), |(at, _)| at);
+    &line[..end]
 }
 
 #[cfg(test)]
@@ -149,13 +184,15 @@ mod tests {
         assert_eq!(input(Path::new("http:x")), "file:http:x");
     }
 
+    const HUGE: &[u8] = b"P6\n4000000000 4000000000\n255\n";
+
     #[test]
     fn a_broken_pipe_is_no_frame() {
         let read = |mut bytes: &[u8]| ppm(&mut bytes);
         assert_eq!(read(b"").unwrap(), None);
         assert_eq!(read(b"P6\n2 1\n255\nabcdef").unwrap(), Some((1, 2, b"abcdef".to_vec())));
         for bytes in
-            [&b"P6\n2 1\n255\nabcde"[..], b"P6\n2 1\n65535\n", b"P5\n2 1\n255\nab", b"text"]
+            [&b"P6\n2 1\n255\nabcde"[..], b"P6\n2 1\n65535\n", b"P5\n2 1\n255\nab", b"text", HUGE]
         {
             assert!(read(bytes).is_err(), "{bytes:?}");
         }

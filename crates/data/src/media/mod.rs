@@ -19,6 +19,7 @@
 //! [`DecodedClip::read`] and [`ClipReader`] read any video by the program `ffmpeg`, and pictures and folders of
 //! pictures without it. A [`Waveform`] is the sound of a clip, as a WAV file.
 
+mod child;
 mod error;
 mod frame;
 mod rate;
@@ -36,6 +37,7 @@ mod webp;
 mod yuv;
 
 mod ffmpeg;
+pub mod picture;
 mod read;
 mod sound;
 mod stream;

@@ -1,10 +1,13 @@
 //! Clips in memory: videos by ffmpeg, pictures by the `image` crate.
 
 use super::ffmpeg::ClipReader;
-use super::{Error, Frame, FrameRate, Result};
+use super::{Error, Frame, FrameRate, Result, picture};
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult};
 use std::path::Path;
+
+/// No clip in memory takes more bytes: 300 frames of 1920x1080, or 80 of 3840x2160.
+const MOST_BYTES: usize = 2 << 30;
 
 /// Extensions that are read as a picture, without ffmpeg. A GIF is a video.
 const PICTURES: [&str; 5] = ["png", "jpg", "jpeg", "webp", "bmp"];
@@ -53,10 +56,28 @@ impl DecodedClip {
             if next.size() != clip.size() {
                 return Err(refused("its pictures differ in size"));
             }
-            clip.bytes.extend(next.bytes);
-            clip.frames += 1;
+            clip.append(&next.bytes).map_err(|reason| refused(&reason))?;
         }
         Ok(clip)
+    }
+
+    /// Takes one more frame, if there is room for it.
+    fn append(&mut self, frame: &[u8]) -> std::result::Result<(), String> {
+        if self.bytes.len() + frame.len() > MOST_BYTES {
+            let frames = self.frames;
+            return Err(format!(
+                "it has more than {frames} frames of {}x{}, which take more than {} GB; cut it or \
+                 scale it down",
+                self.width,
+                self.height,
+                MOST_BYTES >> 30
+            ));
+        }
+        let full = |_| "there is no memory for its frames; cut it or scale it down".to_owned();
+        self.bytes.try_reserve(frame.len()).map_err(full)?;
+        self.bytes.extend(frame);
+        self.frames += 1;
+        Ok(())
     }
 
     /// How many frames there are.
@@ -111,18 +132,17 @@ impl DecodedClip {
         let mut reader = ClipReader::open(path)?;
         let refused =
             |reason: &str| Error::Decode { path: path.to_owned(), reason: reason.to_owned() };
-        let Some((height, width, mut bytes)) = reader.next_frame()? else {
+        let Some((height, width, bytes)) = reader.next_frame()? else {
             return Err(refused("it has no frames"));
         };
-        let mut frames = 1;
+        let mut clip = DecodedClip { frames: 1, height, width, rate: Some(reader.rate()), bytes };
         while let Some((next_height, next_width, next)) = reader.next_frame()? {
             if (next_height, next_width) != (height, width) {
                 return Err(refused("its frames change their size"));
             }
-            bytes.extend(next);
-            frames += 1;
+            clip.append(&next).map_err(|reason| refused(&reason))?;
         }
-        Ok(DecodedClip { frames, height, width, rate: Some(reader.rate()), bytes })
+        Ok(clip)
     }
 }
 
@@ -158,6 +178,7 @@ fn decode_picture<T>(
 ) -> Result<T> {
     let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
     let reader = reader.map_err(|source| Error::Read { path: path.to_owned(), source })?;
-    let decoded = reader.into_decoder().and_then(|decoder| decode(Box::new(decoder)));
-    decoded.map_err(|error| Error::Decode { path: path.to_owned(), reason: error.to_string() })
+    let decoder = picture::decoder(reader);
+    let decoded = decoder.and_then(|own| decode(Box::new(own)).map_err(|error| error.to_string()));
+    decoded.map_err(|reason| Error::Decode { path: path.to_owned(), reason })
 }

@@ -1,12 +1,18 @@
 //! What `ffprobe` says of a video before any of its frames is decoded.
 
-use super::ffmpeg::{decode, input, last_line, not_started};
-use super::{FrameRate, Result};
+use super::child::{Program, SILENCE};
+use super::ffmpeg::{ALLOWED, decode, input, last_line, not_started};
+use super::{FrameRate, Result, picture};
 use serde::Deserialize;
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 const FFPROBE: &str = "ffprobe";
+
+/// No answer about one stream is longer.
+const LONGEST_ANSWER: u64 = 1 << 20;
+
 const ENTRIES: &str = "stream=width,height,avg_frame_rate,r_frame_rate,nb_frames,nb_read_packets\
                        :stream_side_data=rotation:stream_tags=rotate";
 
@@ -20,7 +26,7 @@ pub(crate) struct Stream {
     /// Width as it is shown.
     pub(crate) width: usize,
     /// How many frames there are, if the file says so.
-    frames: Option<usize>,
+    pub(super) frames: Option<usize>,
 }
 
 impl Stream {
@@ -32,7 +38,10 @@ impl Stream {
     pub(crate) fn probe(path: &Path) -> Result<Stream> {
         let found = ask(path, &[])?;
         let stream = found.ok_or_else(|| decode(path, "it has no video stream"))?;
-        stream.promote().ok_or_else(|| decode(path, "its video has no frame rate"))
+        let stream = stream.promote().ok_or_else(|| decode(path, "its video has no frame rate"))?;
+        picture::check_size(stream.width as u64, stream.height as u64)
+            .map_err(|reason| decode(path, &reason))?;
+        Ok(stream)
     }
 
     /// How many frames there are. Where the file does not say so, its packets are counted, which
@@ -56,20 +65,29 @@ fn ask(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
     let file = std::fs::File::open(path);
     file.map_err(|source| super::Error::Read { path: path.to_owned(), source })?;
     let mut command = Command::new(FFPROBE);
-    command.args(["-v", "error", "-select_streams", "v:0"]).args(more);
+    command.args(["-v", "error", "-select_streams", "v:0"]).args(ALLOWED).args(more);
     command.args(["-show_entries", ENTRIES, "-of", "json"]).arg(input(path));
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|source| not_started(path, FFPROBE, source))?;
-    if !output.status.success() {
-        return Err(decode(path, last_line(&String::from_utf8_lossy(&output.stderr))));
+    // Counting reads all of a file before it says anything.
+    let silence = if more.is_empty() { SILENCE } else { 10 * SILENCE };
+    let started = Program::start(&mut command, silence);
+    let (mut program, answer) = started.map_err(|source| not_started(path, FFPROBE, source))?;
+    let failed = |source| super::Error::Read { path: path.to_owned(), source };
+    let mut said = Vec::new();
+    answer.take(LONGEST_ANSWER + 1).read_to_end(&mut said).map_err(failed)?;
+    if said.len() as u64 > LONGEST_ANSWER {
+        return Err(decode(path, "ffprobe's answer does not end"));
     }
-    let answer: Answer = serde_json::from_slice(&output.stdout)
+    let (status, complaints) = program.end().map_err(failed)?;
+    if !status.success() {
+        return Err(decode(path, last_line(&complaints)));
+    }
+    let found: Found = serde_json::from_slice(&said)
         .map_err(|err| decode(path, &format!("ffprobe's answer is not readable: {err}")))?;
-    Ok(answer.streams.into_iter().next())
+    Ok(found.streams.into_iter().next())
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct Found {
     #[serde(default)]
     streams: Vec<RawStream>,
 }

@@ -1,6 +1,9 @@
 //! Which clips there are: a folder of clips with a text file beside each, or a table.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use csv_core::{ReadRecordResult, Reader};
@@ -45,80 +48,117 @@ pub fn find_sources(path: &Path) -> Result<Vec<ManifestEntry>> {
     if path.is_dir() {
         return walk(path);
     }
-    let text = fs::read_to_string(path).map_err(|source| Error::file("read", path, source))?;
     let wrong = |reason: String| Error::Manifest { path: path.to_owned(), reason };
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
-    let rows = match ending.to_ascii_lowercase().as_str() {
-        "csv" => read_csv(&text),
-        "json" => read_json(&text),
-        "jsonl" => read_jsonl(&text),
-        _ => Err("give a folder, or a table that ends in .csv, .json or .jsonl".to_owned()),
-    };
-    let rows = rows.map_err(wrong)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    entries(folder, &rows).map_err(wrong)
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
+    let read: fn(&str, &Path) -> Result<Vec<ManifestEntry>, String> =
+        match ending.to_ascii_lowercase().as_str() {
+            "csv" => read_csv,
+            "json" => read_json,
+            "jsonl" => read_jsonl,
+            _ => {
+                let reason = "give a folder, or a table that ends in .csv, .json or .jsonl";
+                return Err(wrong(reason.to_owned()));
+            }
+        };
+    let text = read_text(path, LONGEST_TABLE)?;
+    read(&text.map_err(wrong)?, folder).map_err(wrong)
 }
 
-/// One row of a table: its place, and its columns in order.
-struct Row {
+/// No table has more bytes.
+const LONGEST_TABLE: u64 = 1 << 30;
+
+/// No caption has more bytes.
+const LONGEST_CAPTION: u64 = 1 << 16;
+
+/// A text file; the inner error says that it is too long or no text.
+fn read_text(path: &Path, longest: u64) -> Result<Result<String, String>> {
+    let unreadable = |source| Error::file("read", path, source);
+    let file = fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(longest + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > longest {
+        return Ok(Err(format!("it has more than {longest} bytes")));
+    }
+    Ok(String::from_utf8(bytes).map_err(|err| format!("it is not UTF-8 text: {err}")))
+}
+
+/// One row of a table: its place, and its columns in order. What is no text is there as none.
+struct Row<'a> {
     place: String,
-    columns: Vec<(String, String)>,
+    columns: Vec<(&'a str, Option<&'a str>)>,
 }
 
-impl Row {
-    fn get(&self, names: &[&str]) -> Option<&str> {
+impl Row<'_> {
+    /// The value of a column of one of these names.
+    ///
+    /// # Errors
+    /// It is no text.
+    fn get(&self, names: &[&str]) -> Result<Option<&str>, String> {
         let value = |name: &&str| self.columns.iter().find(|(column, _)| column == name);
-        names.iter().find_map(value).map(|(_, value)| value.trim())
+        match names.iter().find_map(value) {
+            None => Ok(None),
+            Some((_, Some(value))) => Ok(Some(value.trim())),
+            Some((name, None)) => {
+                Err(format!("{}: its `{name}` is no text; put it in quotes", self.place))
+            }
+        }
     }
 
     fn require(&self, names: &[&str]) -> Result<&str, String> {
-        self.get(names).ok_or_else(|| {
-            let columns: Vec<&str> =
-                self.columns.iter().map(|(column, _)| column.as_str()).collect();
+        self.get(names)?.ok_or_else(|| {
+            let columns: Vec<&str> = self.columns.iter().map(|(column, _)| *column).collect();
             let meant = nn::most_similar(names[0], columns.iter().copied())
                 .map_or(String::new(), |meant| format!("; did you mean `{meant}`?"));
             format!("{} has no `{}`, but {}{meant}", self.place, names[0], columns.join(", "))
         })
     }
-}
 
-fn entries(folder: &Path, rows: &[Row]) -> Result<Vec<ManifestEntry>, String> {
-    let entry = |row: &Row| {
-        let path = row.require(&PATH)?;
+    fn entry(&self, folder: &Path) -> Result<ManifestEntry, String> {
+        let path = self.require(&PATH)?;
         if path.is_empty() {
-            return Err(format!("{} has an empty path", row.place));
+            return Err(format!("{} has an empty path", self.place));
         }
         let other = |names: &[&str]| {
-            row.get(names).filter(|path| !path.is_empty()).map(|path| folder.join(path))
+            let found = self.get(names)?.filter(|path| !path.is_empty());
+            Ok::<_, String>(found.map(|path| folder.join(path)))
         };
         Ok(ManifestEntry {
             id: path.to_owned(),
             path: folder.join(path),
-            caption: Some(row.require(&CAPTION)?.to_owned()),
-            reference: other(&REFERENCE),
-            mask: other(&MASK),
+            caption: Some(self.require(&CAPTION)?.to_owned()),
+            reference: other(&REFERENCE)?,
+            mask: other(&MASK)?,
         })
-    };
-    rows.iter().map(entry).collect()
+    }
 }
 
-/// The clips below a folder in the order of their names. What begins with a dot is left out.
+/// The clips below a folder in the order of their names. What begins with a dot is left out. A folder that
+/// is there under several names is looked at once: links may lead in circles.
 fn walk(root: &Path) -> Result<Vec<ManifestEntry>> {
     let mut found = Vec::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
+    let mut seen = BTreeSet::new();
+    // Links come last, so that what has a place of its own is known by it.
+    let (mut folders, mut links) = (vec![root.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop().or_else(|| links.pop()) {
         let unreadable = |source| Error::file("read", &folder, source);
+        if !seen.insert(fs::canonicalize(&folder).map_err(unreadable)?) {
+            continue;
+        }
+        let mut own_links = Vec::new();
         for file in fs::read_dir(&folder).map_err(unreadable)? {
             let path = file.map_err(unreadable)?.path();
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-            if name.is_none_or(|name| name.starts_with('.')) {
+            if path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b".")) {
                 continue;
             }
-            match path.is_dir() {
-                true => folders.push(path),
-                false => found.push(path),
+            match (path.is_dir(), path.is_symlink()) {
+                (true, true) => own_links.push(path),
+                (true, false) => folders.push(path),
+                (false, _) => found.push(path),
             }
         }
+        links.extend(own_links);
+        links.sort_unstable_by(|a, b| b.cmp(a));
     }
     let is_media = |path: &PathBuf| {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
@@ -128,69 +168,88 @@ fn walk(root: &Path) -> Result<Vec<ManifestEntry>> {
     found.sort();
     let entry = |path: PathBuf| {
         let parts = path.strip_prefix(root).unwrap_or(&path).components();
-        let parts: Vec<_> = parts.map(|part| part.as_os_str().to_string_lossy()).collect();
-        let caption = fs::read_to_string(path.with_extension("txt")).ok();
-        let caption = caption.map(|caption| caption.trim().to_owned());
+        let parts: Vec<_> = parts.map(|part| name_of(part.as_os_str())).collect();
+        let caption = read_text(&path.with_extension("txt"), LONGEST_CAPTION);
+        let caption = caption.ok().and_then(|text| text.ok()).map(|text| text.trim().to_owned());
         ManifestEntry { id: parts.join("/"), path, caption, reference: None, mask: None }
     };
     Ok(found.into_iter().map(entry).collect())
 }
 
-fn read_json(text: &str) -> Result<Vec<Row>, String> {
-    let rows: Vec<Map<String, Value>> =
-        serde_json::from_str(text).map_err(|err| format!("it is not a list of objects: {err}"))?;
-    Ok(rows
-        .into_iter()
-        .enumerate()
-        .map(|(at, row)| object(format!("entry {}", at + 1), row))
-        .collect())
+/// A name as text. One that is no UTF-8 is written with its odd bytes as `\xNN` behind a second slash, which
+/// no other name has: two files never have one id.
+fn name_of(name: &OsStr) -> String {
+    if let Some(name) = name.to_str() {
+        return name.to_owned();
+    }
+    let mut text = "/".to_owned();
+    for chunk in name.as_encoded_bytes().utf8_chunks() {
+        text.push_str(&chunk.valid().replace('\\', r"\\"));
+        text.extend(chunk.invalid().iter().map(|byte| format!(r"\x{byte:02x}")));
+    }
+    text
 }
 
-fn read_jsonl(text: &str) -> Result<Vec<Row>, String> {
+fn read_json(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {
+    let rows: Vec<Map<String, Value>> =
+        serde_json::from_str(text).map_err(|err| format!("it is not a list of objects: {err}"))?;
+    let rows = rows.iter().enumerate();
+    rows.map(|(at, row)| object(format!("entry {}", at + 1), row).entry(folder)).collect()
+}
+
+fn read_jsonl(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(at, line)| {
             let place = format!("line {}", at + 1);
             let row = serde_json::from_str(line)
                 .map_err(|err| format!("{place} is not an object: {err}"))?;
-            Ok(object(place, row))
+            object(place, &row).entry(folder)
         })
         .collect()
 }
 
-fn object(place: String, row: Map<String, Value>) -> Row {
-    let text = |value: Value| match value {
-        Value::String(text) => text,
-        Value::Null => String::new(),
-        other => other.to_string(),
+fn object(place: String, row: &Map<String, Value>) -> Row<'_> {
+    let text = |value| match value {
+        &Value::String(ref text) => Some(text.as_str()),
+        Value::Null => Some(""),
+        _ => None,
     };
-    Row { place, columns: row.into_iter().map(|(name, value)| (name, text(value))).collect() }
+    Row { place, columns: row.iter().map(|(name, value)| (name.as_str(), text(value))).collect() }
 }
 
-fn read_csv(text: &str) -> Result<Vec<Row>, String> {
+fn read_csv(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {
+    let mut names: Option<Vec<String>> = None;
+    let mut entries = Vec::new();
     // Spreadsheets mark UTF-8 by a sign that is not part of the first column's name.
-    let mut records = csv_records(text.trim_start_matches('\u{feff}')).into_iter();
-    let names = records.next().ok_or("it is empty; its first line names the columns")?;
-    let names: Vec<String> = names.iter().map(|name| name.trim().to_owned()).collect();
-    let rows = records.enumerate().map(|(at, record)| {
-        let place = format!("row {}", at + 1);
+    csv_records(text.trim_start_matches('\u{feff}'), &mut |record| {
+        let Some(names) = &names else {
+            names = Some(record.iter().map(|name| name.trim().to_owned()).collect());
+            return Ok(());
+        };
+        let place = format!("row {}", entries.len() + 1);
         if record.len() != names.len() {
             let (found, wanted) = (record.len(), names.len());
             return Err(format!("{place} has {found} columns, but the first line names {wanted}"));
         }
-        Ok(Row { place, columns: names.iter().cloned().zip(record).collect() })
-    });
-    rows.collect()
+        let columns = names.iter().zip(record).map(|(name, own)| (name.as_str(), Some(*own)));
+        entries.push(Row { place, columns: columns.collect() }.entry(folder)?);
+        Ok(())
+    })?;
+    match names {
+        Some(_) => Ok(entries),
+        None => Err("it is empty; its first line names the columns".to_owned()),
+    }
 }
 
-/// The records of a CSV text: quotes, line breaks within quotes and any line ends are handled.
-fn csv_records(text: &str) -> Vec<Vec<String>> {
+/// Hands out the records of a CSV text: quotes, line breaks within quotes and any line ends are handled.
+fn csv_records(
+    text: &str,
+    each: &mut dyn FnMut(&[&str]) -> Result<(), String>,
+) -> Result<(), String> {
     let mut reader = Reader::new();
-    // Unquoting never makes a text longer, and a record has fewer fields than bytes.
-    let mut bytes = vec![0; text.len() + 1];
-    let mut ends = vec![0; text.len() + 1];
+    let (mut bytes, mut ends) = (vec![0; 4096], vec![0; 64]);
     let mut input = text.as_bytes();
-    let mut records = Vec::new();
     let (mut written, mut fields) = (0, 0);
     loop {
         let (result, read, wrote, ended) =
@@ -201,18 +260,16 @@ fn csv_records(text: &str) -> Vec<Vec<String>> {
             ReadRecordResult::Record => {
                 let starts = std::iter::once(0).chain(ends[..fields].iter().copied());
                 let field = |(start, end): (usize, &usize)| {
-                    String::from_utf8_lossy(&bytes[start..*end]).into_owned()
+                    std::str::from_utf8(&bytes[start..*end]).map_err(|err| err.to_string())
                 };
-                records.push(starts.zip(&ends[..fields]).map(field).collect());
+                let record = starts.zip(&ends[..fields]).map(field);
+                each(&record.collect::<Result<Vec<_>, _>>()?)?;
                 (written, fields) = (0, 0);
             }
             ReadRecordResult::InputEmpty => {}
-            // The buffers are as long as the text, so they are never full.
-            ReadRecordResult::End
-            | ReadRecordResult::OutputFull
-            | ReadRecordResult::OutputEndsFull => {
-                return records;
-            }
+            ReadRecordResult::OutputFull => bytes.resize(2 * bytes.len(), 0),
+            ReadRecordResult::OutputEndsFull => ends.resize(2 * ends.len(), 0),
+            ReadRecordResult::End => return Ok(()),
         }
     }
 }
@@ -225,12 +282,18 @@ mod tests {
     fn a_csv_has_quotes_breaks_and_any_line_end() {
         let text =
             "\u{feff}path,caption\r\na.mp4,\"red, \"\"very\"\" red\nand round\"\r\n\r\nb.mp4,blue";
-        let records = csv_records(text.trim_start_matches('\u{feff}'));
+        let mut records: Vec<Vec<String>> = Vec::new();
+        csv_records(text.trim_start_matches('\u{feff}'), &mut |record| {
+            records.push(record.iter().map(|field| (*field).to_owned()).collect());
+            Ok(())
+        })
+        .unwrap();
         let expected =
             [["path", "caption"], ["a.mp4", "red, \"very\" red\nand round"], ["b.mp4", "blue"]];
         assert_eq!(records, expected);
-        let rows = read_csv(text).unwrap();
-        assert_eq!(rows[1].get(&PATH), Some("b.mp4"));
-        assert!(read_csv("path,caption\na.mp4").err().unwrap().contains("row 1 has 1 columns"));
+        let rows = read_csv(text, Path::new("")).unwrap();
+        assert_eq!(rows[1].id, "b.mp4");
+        let short = read_csv("path,caption\na.mp4", Path::new(""));
+        assert!(short.err().unwrap().contains("row 1 has 1 columns"));
     }
 }

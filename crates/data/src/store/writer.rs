@@ -13,6 +13,7 @@ use super::index::{
     Entry, Header, Index, Kind, Line, Shard, header_path, index_path, shard_folder, tensor_name,
 };
 use super::{Fingerprint, Sample, null};
+use crate::aside::UNFINISHED;
 use crate::error::{Error, Result};
 
 /// Adds samples to a dataset, a shard at a time.
@@ -207,13 +208,24 @@ fn clear_away(root: &Path, index: &Index) -> Result<()> {
     let in_use = index.shards_in_use();
     let shards = index.shards.iter().zip(in_use).filter(|(_, in_use)| *in_use);
     let wanted: BTreeSet<&str> = shards.map(|(shard, _)| shard.file.as_str()).collect();
-    let folder = shard_folder(root);
-    let listed = fs::read_dir(&folder).map_err(|source| Error::file("read", &folder, source))?;
-    for file in listed {
-        let file = file.map_err(|source| Error::file("read", &folder, source))?;
-        let is_ours = |name: &str| name.ends_with(".safetensors") || name.ends_with(".part");
-        let name = file.file_name();
-        if name.to_str().is_some_and(|name| is_ours(name) && !wanted.contains(name)) {
+    // A shard that is being written ends otherwise, and is ours all the same.
+    let is_ours = |name: &str| name.ends_with(".safetensors") || name.ends_with(UNFINISHED);
+    remove_files(&shard_folder(root), &|name| is_ours(name) && !wanted.contains(name))?;
+    let ours = [header_path(root), null::null_path(root), index_path(root)];
+    let ours = ours.map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+    let is_left = |name: &str, of: &String| {
+        let rest = name.strip_prefix('.').and_then(|name| name.strip_prefix(of.as_str()));
+        rest.is_some_and(|rest| rest.starts_with('.') && rest.ends_with(UNFINISHED))
+    };
+    remove_files(root, &|name| ours.iter().any(|of| is_left(name, of)))
+}
+
+/// Removes the files of a folder whose names `is_unwanted`.
+fn remove_files(folder: &Path, is_unwanted: &dyn Fn(&str) -> bool) -> Result<()> {
+    let unreadable = |source| Error::file("read", folder, source);
+    for file in fs::read_dir(folder).map_err(unreadable)? {
+        let file = file.map_err(unreadable)?;
+        if file.file_name().to_str().is_some_and(is_unwanted) {
             let path = file.path();
             fs::remove_file(&path).map_err(|source| Error::file("remove", &path, source))?;
         }

@@ -1,6 +1,7 @@
 //! What transformers' `CLIPImageProcessor` does to a picture before CLIP sees it.
 
 use burn::tensor::{Device, Tensor};
+use data::media::picture;
 use image::{Rgb, RgbImage};
 use nn::ConfigReader;
 use serde_json::{Value, json};
@@ -37,7 +38,24 @@ impl ClipPreprocessor {
         read(text).map_err(|err| err.to_string())
     }
 
-    /// The picture as CLIP wants it, `[1, 3, height, width]`.
+    /// Says that a picture of `[height, width]` would become too large on the way, if it would.
+    ///
+    /// # Errors
+    /// In words that follow its name.
+    pub fn check(&self, [height, width]: [usize; 2]) -> Result<(), String> {
+        let Some((target, _)) = self.resize else { return Ok(()) };
+        let [high, wide] = target.of([height, width]);
+        picture::check_size(wide as u64, high as u64).map_err(|_| {
+            format!(
+                "it is {width}x{height}, and would be {wide}x{high} for the image encoder, which is \
+                 more than {} million pixels; cut it",
+                picture::MOST_PIXELS / 1_000_000
+            )
+        })
+    }
+
+    /// The picture as CLIP wants it, `[1, 3, height, width]`. It is one that [`ClipPreprocessor::check`]
+    /// lets pass.
     pub fn apply(&self, image: &SourceImage, device: &Device) -> Tensor<4> {
         let mut image = image.clone();
         if let Some((target, filter)) = self.resize {
@@ -159,12 +177,15 @@ fn read_channels(
     }
 }
 
+/// No encoder looks at pictures with longer sides.
+const LONGEST: usize = 4096;
+
 /// An edge, which old files hold as a bare number, or height and width.
 fn read_size(options: &mut ConfigReader, key: &'static str) -> nn::Result<Target> {
     let value = options.take(key).unwrap_or_else(|| json!(224));
     let side = |value: &Value| {
         let side = value.as_u64().and_then(|side| usize::try_from(side).ok());
-        side.filter(|side| *side > 0)
+        side.filter(|side| (1..=LONGEST).contains(side))
     };
     let named = |map: &serde_json::Map<String, Value>| {
         let edge = |name: &str| map.get(name).and_then(side);
@@ -179,8 +200,9 @@ fn read_size(options: &mut ConfigReader, key: &'static str) -> nn::Result<Target
         value => side(value).map(Target::ShortestEdge),
     };
     target.ok_or_else(|| {
-        let supported = "`shortest_edge`, or `height` and `width`, each at least 1";
-        options.unsupported(key, &value, supported)
+        let supported =
+            format!("`shortest_edge`, or `height` and `width`, each from 1 to {LONGEST}");
+        options.unsupported(key, &value, &supported)
     })
 }
 
@@ -204,6 +226,9 @@ mod tests {
             (r#"{"size": {"shortest_edge": 0}}"#, "size"),
             (r#"{"size": {"height": 3}}"#, "size"),
             (r#"{"crop_size": {"height": 3, "width": 0}}"#, "crop_size"),
+            // 32 bits would make 1 of it.
+            (r#"{"size": {"shortest_edge": 4294967297}}"#, "size"),
+            (r#"{"crop_size": {"height": 3, "width": 4097}}"#, "crop_size"),
             (r#"{"image_std": [1.0, 0.0, 1.0]}"#, "image_std"),
             ("3", "a JSON object"),
             (r#"{"image_mean": [0.5]}"#, "three numbers"),

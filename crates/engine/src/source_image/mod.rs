@@ -8,7 +8,7 @@ mod fit;
 mod resize;
 
 use std::fs;
-use std::io::Cursor;
+use std::io::{BufRead, BufReader, Seek};
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor, TensorData};
@@ -35,8 +35,9 @@ impl SourceImage {
             let reason = "it is a folder; give a PNG, JPEG or WebP file".to_owned();
             return Err(Error::Media { path: path.to_owned(), reason });
         }
-        let bytes = fs::read(path).map_err(|source| Error::read(path, source))?;
-        SourceImage::decode(&bytes).map_err(|reason| Error::Media { path: path.to_owned(), reason })
+        let file = fs::File::open(path).map_err(|source| Error::read(path, source))?;
+        let decoded = SourceImage::decode(BufReader::new(file));
+        decoded.map_err(|reason| Error::Media { path: path.to_owned(), reason })
     }
 
     /// A frame of a clip.
@@ -46,19 +47,19 @@ impl SourceImage {
         SourceImage { pixels: pixels.expect("a frame has three bytes per pixel") }
     }
 
-    fn decode(bytes: &[u8]) -> Result<SourceImage, String> {
+    fn decode(source: impl BufRead + Seek) -> Result<SourceImage, String> {
         const KINDS: &str = "PNG, JPEG or WebP";
-        let reader = ImageReader::new(Cursor::new(bytes))
-            .with_guessed_format()
-            .map_err(|err| err.to_string())?;
+        let reader = ImageReader::new(source).with_guessed_format();
+        let reader = reader.map_err(|err| err.to_string())?;
         if reader.format().is_none() {
             return Err(format!("not a picture; give a {KINDS} file"));
         }
-        let broken = |err| format!("cannot be read as a {KINDS} picture: {err}");
-        let mut decoder = reader.into_decoder().map_err(broken)?;
+        let broken = |err: String| format!("cannot be read as a {KINDS} picture: {err}");
+        let mut decoder = data::media::picture::decoder(reader).map_err(broken)?;
         // A damaged tag is no reason to refuse a picture.
         let orientation = decoder.orientation().ok();
-        let mut image = DynamicImage::from_decoder(decoder).map_err(broken)?;
+        let image = DynamicImage::from_decoder(decoder);
+        let mut image = image.map_err(|err| broken(err.to_string()))?;
         if let Some(orientation) = orientation {
             image.apply_orientation(orientation);
         }

@@ -12,6 +12,9 @@ use crate::error::{Error, Field, Result};
 use crate::progress::{self, Progress};
 use crate::request::Request;
 
+/// No prompt has more bytes: encoders read a few hundred tokens of it.
+const LONGEST: usize = 1 << 16;
+
 /// How the prompts of a model become embeddings.
 #[derive(Clone)]
 pub(crate) enum PromptEncoder {
@@ -109,6 +112,11 @@ impl PromptEncoder {
         let negative = [(Field::Negative, &request.negative)];
         let mut notes = Vec::new();
         for (field, text) in prompts.chain(negative.into_iter().filter(|_| is_guided)) {
+            if text.len() > LONGEST {
+                let length = text.len();
+                let reason = format!("it has {length} bytes; give at most {LONGEST}");
+                return Err(Error::request(field, reason));
+            }
             notes.extend(match self {
                 PromptEncoder::Words(words) => unknown_words(words, field, text)?,
                 PromptEncoder::Encoder(encoder) => {

@@ -92,6 +92,9 @@ pub fn patches(
     let path = self::file(&source.path)?;
     let wrong = |reason: String| Error::Lora { path: path.clone(), reason };
     let tensors = Store::open(std::slice::from_ref(&path), Precision::Stored, device)?;
+    if tensors.iter().next().is_none() {
+        return Err(wrong("it holds no tensors".to_owned()));
+    }
     let layers = Layers::new(store, names);
     let mut pairs = Pairs::default();
     let mut unknown = Vec::new();

@@ -51,6 +51,10 @@ impl Feed for Nothing {
         Ok(Batch { samples: 2, fields: Default::default() })
     }
 
+    fn samples_ahead(&mut self, batches: u64) -> Result<u64> {
+        Ok(2 * batches)
+    }
+
     fn cursor(&self) -> Cursor {
         Cursor { epoch: 0, position: self.0 }
     }

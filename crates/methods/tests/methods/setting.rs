@@ -85,6 +85,10 @@ impl Feed for Clips {
         Ok((self.0)())
     }
 
+    fn samples_ahead(&mut self, batches: u64) -> Result<u64> {
+        Ok(batches * (self.0)().samples as u64)
+    }
+
     fn cursor(&self) -> Cursor {
         Cursor::default()
     }

@@ -25,6 +25,9 @@ const MANIFEST: &str = "manifest.json";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
+    /// The BLAKE3 hash of this text with zeros in its place. Earlier versions wrote none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) seal: String,
     /// The version of the format.
     pub version: u32,
     /// The step it was made after.
@@ -46,8 +49,8 @@ pub struct Manifest {
 
 impl Manifest {
     pub(super) fn new(step: u64, recipe: Recipe, facts: BTreeMap<String, String>) -> Manifest {
-        let (origins, hash) = (BTreeMap::new(), String::new());
-        Manifest { version: VERSION, step, recipe, facts, origins, bytes: 0, hash }
+        let (origins, hash, seal) = (BTreeMap::new(), String::new(), String::new());
+        Manifest { seal, version: VERSION, step, recipe, facts, origins, bytes: 0, hash }
     }
 }
 
@@ -57,8 +60,22 @@ pub(super) fn write(place: &Path, mut manifest: Manifest, state: &StateDict) -> 
     (manifest.bytes, manifest.hash) =
         write_state(&path, state).map_err(|err| Error::file("write", &path, err))?;
     let path = place.join(MANIFEST);
+    manifest.seal = unsealed();
     let text = serde_json::to_string_pretty(&manifest).expect("a manifest is plain JSON");
+    let seal = blake3::hash(text.as_bytes()).to_hex();
+    let text = text.replacen(&unsealed(), &seal, 1);
     std::fs::write(&path, text).map_err(|err| Error::file("write", &path, err))
+}
+
+/// What stands for the seal while it is computed.
+fn unsealed() -> String {
+    "0".repeat(2 * blake3::OUT_LEN)
+}
+
+/// Whether a manifest is as it was written, as far as it can tell.
+fn is_sealed(text: &str, seal: &str) -> bool {
+    let plain = || text.replacen(seal, &unsealed(), 1);
+    seal.is_empty() || blake3::hash(plain().as_bytes()).to_hex().as_str() == seal
 }
 
 /// Writes the values and says how many bytes they are, and their hash.
@@ -104,7 +121,10 @@ pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, StateDict
             other => return Err(damaged(format!("`{name}` is stored as {other:?}"))),
         }
     }
-    Ok((manifest, state))
+    match state.not_finite() {
+        None => Ok((manifest, state)),
+        Some(what) => Err(damaged(format!("the run had diverged: {what}"))),
+    }
 }
 
 /// Reads what a checkpoint says about itself.
@@ -117,6 +137,9 @@ pub fn read_manifest(place: &Path) -> Result<Manifest> {
         .map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
     let manifest: Manifest =
         serde_json::from_str(&text).map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
+    if !is_sealed(&text, &manifest.seal) {
+        return Err(damaged(format!("{MANIFEST} is not what was written: its hash differs")));
+    }
     match manifest.version == VERSION {
         true => Ok(manifest),
         false => Err(damaged(format!(

@@ -58,8 +58,10 @@ pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
     for entry in std::fs::read_dir(folder).map_err(fault)? {
         let path = entry.map_err(fault)?.path();
         let name = path.file_name().and_then(|name| name.to_str());
-        let step = name.and_then(|name| name.strip_prefix(NAME)?.parse().ok());
-        found.extend(step.map(|step| (step, path)));
+        let step = name.and_then(|name| name.strip_prefix(NAME)?.parse::<u64>().ok());
+        // Only what we would call it: `checkpoint-7` is somebody else's.
+        let own = step.filter(|step| place(folder, *step) == path && path.is_dir());
+        found.extend(own.map(|step| (step, path)));
     }
     found.sort_unstable();
     Ok(found)

@@ -36,6 +36,10 @@ impl Feed for Numbers {
         Ok(Batch { samples: self.batch, fields })
     }
 
+    fn samples_ahead(&mut self, batches: u64) -> Result<u64> {
+        Ok(batches * self.batch as u64)
+    }
+
     fn cursor(&self) -> Cursor {
         Cursor { epoch: 0, position: self.position }
     }

@@ -9,6 +9,12 @@ const NAME: &str = "transformer/config.json";
 /// More than any size of this family: beyond, products of sizes would no longer be numbers.
 const LARGEST: usize = 65_536;
 
+/// No Duet is deeper.
+const DEEPEST: usize = 1024;
+
+/// No Duet has more parameters: it is a family of small models.
+const MOST_PARAMETERS: u128 = 1 << 28;
+
 /// The numbers of a Duet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -135,6 +141,14 @@ impl DuetConfig {
         self.heads * self.head_width
     }
 
+    /// No fewer parameters than it has: the matrices of its blocks, and those around them.
+    fn least_parameters(&self) -> u128 {
+        let [width, depth, feed] =
+            [self.width(), self.depth, self.feed_factor].map(|it| it as u128);
+        let around = self.video_channels + self.audio_channels.unwrap_or(0) + self.text_width;
+        depth * width * width * (8 + 2 * feed) + width * around as u128
+    }
+
     /// How many pairs of a head each axis of the picture turns.
     pub fn pairs(&self) -> [usize; 3] {
         let side = self.head_width / 6;
@@ -164,6 +178,15 @@ impl DuetConfig {
         }
         if self.width() > LARGEST {
             return refuse("heads x head_width", &self.width(), &format!("{LARGEST} at the most"));
+        }
+        if self.depth > DEEPEST {
+            return refuse("depth", &self.depth, &format!("{DEEPEST} at the most"));
+        }
+        if self.least_parameters() > MOST_PARAMETERS {
+            let sizes = format!("{} wide and {} deep", self.width(), self.depth);
+            let most =
+                format!("models of {} million parameters at the most", MOST_PARAMETERS >> 20);
+            return refuse("heads x head_width", &sizes, &most);
         }
         if !self.head_width.is_multiple_of(2) || self.head_width < 6 {
             return refuse("head_width", &self.head_width, "an even number from 6 on");
