@@ -8,14 +8,15 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::activation::Activation;
-use crate::micro::{COLUMNS, Kernels, ROWS, Write, partial};
+use crate::micro::{COLUMNS, Kernels, ROWS, Tile, Write};
 use crate::pack::{Block, Right, Scratch, Unpacked};
 use crate::work::{Work, vectorised};
 
 /// Rows of one task: their left-hand values for one depth block stay in the second-level cache.
 const TASK_ROWS: usize = 16 * ROWS;
-/// Columns of one task at most.
-const TASK_COLUMNS: usize = 128 * COLUMNS;
+/// Columns of one task at most: its part of the result, which every block of the depth adds to, stays
+/// in the second-level cache beside them.
+const TASK_COLUMNS: usize = 32 * COLUMNS;
 
 /// The left-hand side: rows that are found, not copied.
 pub(crate) trait Left: Sync {
@@ -121,7 +122,15 @@ pub(crate) fn packed_product(
 ) -> Vec<f32> {
     let tasks = tasks(rows, right.columns());
     let run = |place: Shared, (rows, columns): (Range<usize>, Range<usize>)| {
-        vectorised(Task { left, right, epilogue, place, kernels: Kernels::best(), rows, columns });
+        vectorised(Task {
+            left,
+            right,
+            epilogue,
+            place,
+            kernels: Kernels::in_use(),
+            rows,
+            columns,
+        });
     };
     let write = |[place]: [Shared; 1]| match tasks.len() {
         1 => tasks.into_iter().for_each(|task| run(place, task)),
@@ -158,6 +167,8 @@ struct Task<'a, L, R> {
 }
 
 impl<L: Left, R: Right> Work for Task<'_, L, R> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self) {
         let (rows, columns) = (&self.rows, &self.columns);
@@ -180,16 +191,18 @@ impl<L: Left, R: Right> Work for Task<'_, L, R> {
             let repeated = pointers[rows.len() - 1];
             pointers[rows.len()..].fill(repeated);
             let write = if block == 0 { Write::Store } else { Write::Add };
-            for column in columns.clone().step_by(COLUMNS) {
-                let panel = self.right.panel(block, column / COLUMNS, &mut scratch);
-                let width = COLUMNS.min(columns.end - column);
+            let panels = columns.start / COLUMNS..columns.end.div_ceil(COLUMNS);
+            for group in self.kernels.groups(panels) {
+                let column = group.start * COLUMNS;
+                let width = columns.end.min(group.end * COLUMNS) - column;
+                let panels = (self.right.panels(block, group, &mut scratch), extent.1);
                 for (tile, pointers) in pointers.as_chunks::<ROWS>().0.iter().enumerate() {
                     let row = rows.start + tile * ROWS;
                     if rows.end <= row {
                         break;
                     }
                     let height = ROWS.min(rows.end - row);
-                    self.tile(pointers, panel, (row, column), (height, width), write);
+                    self.tile(pointers, panels, (row, column), (height, width), write);
                     if block + 1 == blocks.len() {
                         self.finish((row, column), (height, width));
                     }
@@ -204,24 +217,26 @@ impl<L: Left, R: Right> Task<'_, L, R> {
     fn tile(
         &self,
         pointers: &[*const f32; ROWS],
-        panel: &[f32],
+        (panels, depth): (&[f32], usize),
         (row, column): (usize, usize),
         (height, width): (usize, usize),
         write: Write,
     ) {
-        let depth = panel.len() / COLUMNS;
+        let stride = self.right.columns();
         // SAFETY: the pointers hold `depth` values by the contract of `Left`; the tile lies within
         // the rows and columns of this task, which no other task writes.
         unsafe {
-            let stride = self.right.columns();
-            let out = self.place.at(row * stride + column);
-            let (kernel, whole) = self.kernels.of(width);
-            if height == ROWS && width == whole {
-                kernel(depth, pointers, panel.as_ptr(), out, stride, write);
-            } else {
-                let operands = (pointers, panel.as_ptr());
-                partial(kernel, depth, operands, (out, stride), (height, width), write);
-            }
+            self.kernels.compute(&Tile {
+                depth,
+                rows: pointers,
+                panels: panels.as_ptr(),
+                apart: depth * COLUMNS,
+                out: self.place.at(row * stride + column),
+                stride,
+                height,
+                width,
+                write,
+            });
         }
     }
 

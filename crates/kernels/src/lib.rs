@@ -10,7 +10,8 @@
 //!   among them or on the number of threads: work is cut by shape only, and the scalar tail of a
 //!   loop performs the same operations as its vector body.
 //! - **Accumulation is f32** whatever the storage type of the weights.
-//! - The best instructions of the machine are chosen at run time.
+//! - **Instruction sets** are one table, [`InstructionSet`]; the best of the machine is chosen at run
+//!   time, and in f32 all that have fused multiply-adds give the same bits.
 
 #![expect(
     unsafe_code,
@@ -24,6 +25,7 @@ mod convolution;
 mod gemm;
 mod group_norm;
 mod inplace;
+mod instruction_set;
 mod lanes;
 mod levels;
 mod linear;
@@ -57,6 +59,7 @@ pub use attention::{
 pub use convolution::{CausalFrames, Convolution, causal_conv3d, conv2d, frames_conv2d};
 pub use group_norm::group_norm;
 pub use inplace::{AdamStep, Moments, adamw, blend};
+pub use instruction_set::{InstructionSet, InstructionSetError};
 pub use linear::linear;
 pub use linear_map::linear_map;
 pub use mapped::map_file;

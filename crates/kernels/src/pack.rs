@@ -4,10 +4,13 @@
 //! columns; a panel holds its sixteen values of one depth index side by side. Columns beyond the
 //! matrix are zero. Weights stored in bf16 or f16 are widened here and nowhere else.
 
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::gemm::Shared;
-use crate::micro::COLUMNS;
+use crate::micro::{COLUMNS, PANELS};
 use crate::narrow::{Narrow, Stored};
 use crate::transpose::{SIDE, transpose_columns};
 
@@ -39,19 +42,25 @@ pub(crate) trait Right: Sync {
     /// The columns of the matrix.
     fn columns(&self) -> usize;
 
-    /// The panel of block number `block` that starts at column `panel * COLUMNS`; it may lie in
-    /// `scratch`.
-    fn panel<'a>(&'a self, block: usize, panel: usize, scratch: &'a mut Scratch) -> &'a [f32];
+    /// Some panels of block number `block`, one after the other, at most [`PANELS`]; panel number
+    /// `p` starts at column `p * COLUMNS`. They may lie in `scratch`.
+    fn panels<'a>(
+        &'a self,
+        block: usize,
+        panels: Range<usize>,
+        scratch: &'a mut Scratch,
+    ) -> &'a [f32];
 }
 
-/// Room for one panel.
+/// Room for the panels of a tile. Nothing in it is written before it is needed.
 pub(crate) struct Scratch {
-    panel: [f32; BLOCK * COLUMNS],
+    panels: [MaybeUninit<f32>; PANELS * BLOCK * COLUMNS],
     widened: Widened,
 }
 
 impl Scratch {
-    pub(crate) const NEW: Scratch = Scratch { panel: [0.0; BLOCK * COLUMNS], widened: WIDENED };
+    pub(crate) const NEW: Scratch =
+        Scratch { panels: [MaybeUninit::uninit(); PANELS * BLOCK * COLUMNS], widened: WIDENED };
 }
 
 /// Room for half the columns of a panel, widened and not yet transposed.
@@ -154,13 +163,22 @@ impl Right for Unpacked<'_> {
     }
 
     #[inline(always)]
-    fn panel<'a>(&'a self, block: usize, panel: usize, scratch: &'a mut Scratch) -> &'a [f32] {
-        let (block, first) = (self.blocks[block], panel * COLUMNS);
-        let values = &mut scratch.panel[..block.1 * COLUMNS];
-        let panel = Shared(values.as_mut_ptr());
-        // SAFETY: the slice is as long as the panel.
-        unsafe { self.fill(Place { block, first, panel }, &mut scratch.widened) };
-        values
+    fn panels<'a>(
+        &'a self,
+        block: usize,
+        panels: Range<usize>,
+        scratch: &'a mut Scratch,
+    ) -> &'a [f32] {
+        let block = self.blocks[block];
+        let values = &mut scratch.panels[..panels.len() * block.1 * COLUMNS];
+        for (values, panel) in values.chunks_exact_mut(block.1 * COLUMNS).zip(panels) {
+            let place = Shared(values.as_mut_ptr().cast());
+            let place = Place { block, first: panel * COLUMNS, panel: place };
+            // SAFETY: the chunk is as long as a panel.
+            unsafe { self.fill(place, &mut scratch.widened) };
+        }
+        // SAFETY: every panel of the slice was filled.
+        unsafe { values.assume_init_ref() }
     }
 }
 
@@ -261,11 +279,11 @@ impl Panels {
         self
     }
 
-    /// The panel of block number `block` that starts at column `panel * COLUMNS`.
+    /// Some panels of block number `block`, one after the other.
     #[inline(always)]
-    pub(crate) fn at(&self, block: usize, panel: usize) -> &[f32] {
+    pub(crate) fn at(&self, block: usize, panels: Range<usize>) -> &[f32] {
         let length = self.blocks[block].1 * COLUMNS;
-        &self.values[self.starts[block] + panel * length..][..length]
+        &self.values[self.starts[block] + panels.start * length..][..panels.len() * length]
     }
 }
 
@@ -279,7 +297,7 @@ impl Right for Panels {
     }
 
     #[inline(always)]
-    fn panel<'a>(&'a self, block: usize, panel: usize, _: &'a mut Scratch) -> &'a [f32] {
-        self.at(block, panel)
+    fn panels<'a>(&'a self, block: usize, panels: Range<usize>, _: &'a mut Scratch) -> &'a [f32] {
+        self.at(block, panels)
     }
 }

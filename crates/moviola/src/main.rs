@@ -11,6 +11,7 @@ mod failure;
 mod generate;
 mod given;
 mod hub;
+mod inspect;
 mod layout;
 mod output;
 mod preprocess;
@@ -24,7 +25,6 @@ mod train;
 mod watch;
 
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -60,14 +60,11 @@ enum Command {
     Preprocess(Box<preprocess::Arguments>),
     /// Tell which clips of a dataset would be skipped, and why.
     Doctor(Box<doctor::Arguments>),
-    /// Tell what a safetensors file, a diffusers folder or a config is.
+    /// Tell what a safetensors file, a diffusers folder or a config is, or what this machine can do.
     #[command(
-        after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors"
+        after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors\n  moviola inspect --machine"
     )]
-    Inspect {
-        /// A file or a folder.
-        path: PathBuf,
-    },
+    Inspect(inspect::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -81,7 +78,7 @@ fn main() -> ExitCode {
         Command::Exam(arguments) => exam::run(&arguments, &clock),
         Command::Preprocess(arguments) => return finish(preprocess::run(&arguments)),
         Command::Doctor(arguments) => return finish(doctor::run(&arguments)),
-        Command::Inspect { path } => inspect(&path),
+        Command::Inspect(arguments) => inspect::run(&arguments),
     };
     finish(result.map(|()| ExitCode::SUCCESS))
 }
@@ -95,10 +92,6 @@ fn finish(result: Outcome<ExitCode>) -> ExitCode {
             ExitCode::from(err.code())
         }
     }
-}
-
-fn inspect(path: &std::path::Path) -> Outcome {
-    Ok(say(format_args!("{}", engine::inspect(path)?))?)
 }
 
 /// Prints what was asked for. A reader that has seen enough (`moviola … | head`) is no error.

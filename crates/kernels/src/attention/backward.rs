@@ -87,6 +87,8 @@ struct Differentiate<'a> {
 }
 
 impl Work for Differentiate<'_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self) {
         // SAFETY: each head writes its own part of the gradients.

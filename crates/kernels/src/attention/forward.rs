@@ -91,6 +91,8 @@ struct Attend<'a> {
 }
 
 impl Work for Attend<'_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self) {
         self.tile.attend(self.scratch);

@@ -9,3 +9,5 @@ mod frames;
 mod invariance;
 mod linear;
 mod rounded;
+#[path = "../elementwise/sets.rs"]
+mod sets;

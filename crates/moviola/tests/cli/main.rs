@@ -6,6 +6,7 @@ mod conditions;
 mod folder;
 mod generate;
 mod inspect;
+mod machine;
 mod preprocess;
 mod ranks;
 mod refusals;

@@ -70,8 +70,8 @@ impl Right for Later<'_> {
     }
 
     #[inline(always)]
-    fn panel<'a>(&'a self, block: usize, panel: usize, _: &'a mut Scratch) -> &'a [f32] {
-        self.panels.at(self.skipped + block, panel)
+    fn panels<'a>(&'a self, block: usize, panels: Range<usize>, _: &'a mut Scratch) -> &'a [f32] {
+        self.panels.at(self.skipped + block, panels)
     }
 }
 
