@@ -10,7 +10,9 @@ use data::media::Waveform;
 use diffusion::{Grouping, Noise, Sampled, Scene, Step};
 use families::Description;
 use models::vae::DecodedFrame;
-use nn::{Context, Inputs, Network, Prediction, Provider, Store, Tracks, Weights};
+use nn::{
+    Context, Inputs, Network, Precision, Prediction, Provider, Rounded, Store, Tracks, Weights,
+};
 use parallel::Experts;
 
 use crate::captions::Captions;
@@ -247,7 +249,11 @@ impl Pipeline {
             others.for_each(|(_, other)| other.close());
         }
         let store = transformers[expert].open(&setup.device)?;
-        work(&*description.transformers[expert].network, store)
+        let network = &*description.transformers[expert].network;
+        match setup.precision {
+            Precision::Stored => work(network, store),
+            Precision::Bf16 => work(&Rounded(network), store),
+        }
     }
 
     /// Refuses predictions that are not finite.

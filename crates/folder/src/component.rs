@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use nn::{Merge, Precision, Store, Weights};
+use nn::{Merge, Precision, Quantization, Store, Weights};
 
 use crate::error::Result;
 use crate::lora::{self, LoraSource, Names};
@@ -15,12 +15,15 @@ pub struct Storage {
     pub precision: Precision,
     /// Modules, by name at any depth, that stay in the type they are stored in.
     pub kept: &'static [&'static str],
+    /// How the matrices of its linear layers are held instead, but for those of kept modules.
+    pub quantization: Option<Quantization>,
 }
 
 impl Storage {
     /// Everything as it is stored: for networks that run once, where a rounded weight saves no
     /// time and shows in the result.
-    pub const STORED: Storage = Storage { precision: Precision::Stored, kept: &[] };
+    pub const STORED: Storage =
+        Storage { precision: Precision::Stored, kept: &[], quantization: None };
 }
 
 /// Where a component's parameters are, and in which type they are to be held. Clones share what is open.
@@ -28,6 +31,8 @@ impl Storage {
 pub struct Component {
     paths: Vec<PathBuf>,
     storage: Storage,
+    /// The matrices of its linear layers that are not kept.
+    linears: Vec<String>,
     loras: Loras,
     resident: Option<Store>,
     /// Whether its parameters were given and are nowhere else.
@@ -60,14 +65,23 @@ impl Component {
         declare: impl FnOnce(&Weights<'_>) -> nn::Result<()>,
     ) -> Result<Component> {
         let store = Store::open(&paths, Precision::Stored, &Device::flex())?;
-        store.agree(ignored, declare)?;
-        Ok(Component { paths, storage, loras: Loras::NONE, resident: None, given: false })
+        let linears = store.agree(ignored, declare)?.into_iter();
+        let kept = |name: &String| name.split('.').any(|module| storage.kept.contains(&module));
+        let linears = linears.filter(|name| !kept(name)).collect();
+        let loras = Loras::NONE;
+        Ok(Component { paths, storage, linears, loras, resident: None, given: false })
     }
 
     /// A component whose parameters are in memory and nowhere else.
     pub fn of(store: Store) -> Component {
-        let (paths, storage, loras) = (Vec::new(), Storage::STORED, Loras::NONE);
-        Component { paths, storage, loras, resident: Some(store), given: true }
+        Component {
+            paths: Vec::new(),
+            storage: Storage::STORED,
+            linears: Vec::new(),
+            loras: Loras::NONE,
+            resident: Some(store),
+            given: true,
+        }
     }
 
     /// Puts parameters from memory in the place of those of the files.
@@ -105,10 +119,15 @@ impl Component {
     /// Its files or those of its changes cannot be read any more.
     pub fn open(&mut self, device: &Device) -> Result<&Store> {
         if self.resident.is_none() {
-            let Storage { precision, kept } = self.storage;
+            let Storage { precision, kept, quantization } = self.storage;
+            // What becomes bytes is not rounded to anything else before.
+            let precision = if quantization.is_some() { Precision::Stored } else { precision };
             let mut store = Store::open_keeping(&self.paths, precision, kept, device)?;
             let Loras { sources, names } = &self.loras;
             lora::load(sources, &mut store, *names, Merge::Into, device)?;
+            if let Some(quantization) = quantization {
+                store.quantize(self.linears.iter().map(String::as_str), quantization);
+            }
             self.resident = Some(store);
         }
         Ok(self.resident.as_ref().expect("it was opened just now"))

@@ -71,6 +71,15 @@ fn products(device: &Device, timing: &Timing) {
         timing.time(&format!("linear {rows}x{inner}x{outer}"), flops, || {
             kernels::linear(x.clone(), weight.clone(), None, Activation::Identity)
         });
+        let narrow = kernels::to_bf16(weight.clone());
+        timing.time(&format!("linear {rows}x{inner}x{outer} in bf16"), flops, || {
+            let x = kernels::to_bf16(x.clone());
+            kernels::linear(x, narrow.clone(), None, Activation::Identity)
+        });
+        let bytes = kernels::Int8Matrix::nearest(weight.clone());
+        timing.time(&format!("linear {rows}x{inner}x{outer} in int8"), flops, || {
+            kernels::linear_int8(x.clone(), &bytes, None, Activation::Identity)
+        });
         let flops = flops.map(|flops| 3.0 * flops);
         let (x, weight) = (x.autodiff().require_grad(), weight.autodiff().require_grad());
         let upstream: Tensor<2> = random([rows, outer], device).autodiff();
@@ -88,6 +97,11 @@ fn products(device: &Device, timing: &Timing) {
         let inputs = AttentionInputs { q, k, v, mask: None, scale: 0.1 };
         let name = format!("attention {heads}x{tokens}x{keys}x{width}");
         timing.time(&name, flops, || kernels::attention(inputs.clone()));
+        timing.time(&format!("{name} in bf16"), flops, || {
+            let AttentionInputs { q, k, v, mask, scale } = inputs.clone();
+            let [q, k, v] = [q, k, v].map(kernels::to_bf16);
+            kernels::attention(AttentionInputs { q, k, v, mask, scale })
+        });
         let [q, k, v] = [inputs.q, inputs.k, inputs.v].map(|leaf| leaf.autodiff().require_grad());
         let upstream: Tensor<4> = random([1, tokens, heads, width], device).autodiff();
         let inputs = AttentionInputs { q, k, v, mask: None, scale: 0.1 };

@@ -53,12 +53,42 @@ pub(crate) struct Epilogue<'a> {
     pub(crate) activation: Activation,
     /// Then added, `[rows, columns]`.
     pub(crate) residual: Option<&'a [f32]>,
+    /// What makes floats of sums that are integers, before all of this.
+    pub(crate) scales: Option<Scales<'a>>,
+}
+
+/// The sum of row `r` and column `c` stands for `(sum - offset[c]) * rows[r] * columns[c]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Scales<'a> {
+    pub(crate) rows: &'a [f32],
+    pub(crate) columns: &'a [f32],
+    pub(crate) offsets: &'a [i32],
 }
 
 impl Epilogue<'_> {
     /// Nothing.
     pub(crate) const NONE: Epilogue<'static> =
-        Epilogue { bias: None, activation: Activation::Identity, residual: None };
+        Epilogue { bias: None, activation: Activation::Identity, residual: None, scales: None };
+
+    fn is_none(&self) -> bool {
+        let Epilogue { bias, activation, residual, scales } = self;
+        let identity = *activation == Activation::Identity;
+        identity && bias.is_none() && residual.is_none() && scales.is_none()
+    }
+}
+
+impl Scales<'_> {
+    /// Integers to floats, for some columns of a row.
+    #[inline(always)]
+    fn apply(&self, row: usize, first: usize, values: &mut [f32]) {
+        let scale = self.rows[row];
+        let columns = &self.columns[first..][..values.len()];
+        let offsets = &self.offsets[first..][..values.len()];
+        for ((value, column), offset) in values.iter_mut().zip(columns).zip(offsets) {
+            let sum = value.to_bits().cast_signed().wrapping_sub(*offset);
+            *value = sum as f32 * (scale * column);
+        }
+    }
 }
 
 /// A pointer that tasks share because they write disjoint parts.
@@ -106,11 +136,22 @@ pub(crate) fn product(
     right: &Unpacked<'_>,
     epilogue: Epilogue<'_>,
 ) -> Vec<f32> {
+    product_by(Kernels::in_use(), left, rows, right, epilogue)
+}
+
+/// [`product`] of whatever words these kernels multiply.
+pub(crate) fn product_by(
+    kernels: Kernels,
+    left: &impl Left,
+    rows: usize,
+    right: &Unpacked<'_>,
+    epilogue: Epilogue<'_>,
+) -> Vec<f32> {
     if rows <= TASK_ROWS {
         // Every panel is used once, so it is packed where it is used and never written to memory.
-        return packed_product(left, rows, right, epilogue);
+        return packed_product_by(kernels, left, rows, right, epilogue);
     }
-    packed_product(left, rows, &right.pack(), epilogue)
+    packed_product_by(kernels, left, rows, &right.pack(), epilogue)
 }
 
 /// [`product`] with a right-hand side that is packed already.
@@ -120,17 +161,20 @@ pub(crate) fn packed_product(
     right: &impl Right,
     epilogue: Epilogue<'_>,
 ) -> Vec<f32> {
+    packed_product_by(Kernels::in_use(), left, rows, right, epilogue)
+}
+
+/// [`product_by`] with a right-hand side that is packed already.
+pub(crate) fn packed_product_by(
+    kernels: Kernels,
+    left: &impl Left,
+    rows: usize,
+    right: &impl Right,
+    epilogue: Epilogue<'_>,
+) -> Vec<f32> {
     let tasks = tasks(rows, right.columns());
     let run = |place: Shared, (rows, columns): (Range<usize>, Range<usize>)| {
-        vectorised(Task {
-            left,
-            right,
-            epilogue,
-            place,
-            kernels: Kernels::in_use(),
-            rows,
-            columns,
-        });
+        vectorised(Task { left, right, epilogue, place, kernels, rows, columns });
     };
     let write = |[place]: [Shared; 1]| match tasks.len() {
         1 => tasks.into_iter().for_each(|task| run(place, task)),
@@ -242,8 +286,8 @@ impl<L: Left, R: Right> Task<'_, L, R> {
 
     #[inline(always)]
     fn finish(&self, (row, column): (usize, usize), (height, width): (usize, usize)) {
-        let Epilogue { bias, activation, residual } = self.epilogue;
-        if bias.is_none() && activation == Activation::Identity && residual.is_none() {
+        let Epilogue { bias, activation, residual, scales } = self.epilogue;
+        if self.epilogue.is_none() {
             return;
         }
         let stride = self.right.columns();
@@ -252,6 +296,9 @@ impl<L: Left, R: Right> Task<'_, L, R> {
             let values = unsafe {
                 std::slice::from_raw_parts_mut(self.place.at(r * stride + column), width)
             };
+            if let Some(scales) = scales {
+                scales.apply(r, column, values);
+            }
             if let Some(bias) = bias {
                 let bias = &bias[column..column + width];
                 values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);

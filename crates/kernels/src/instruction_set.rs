@@ -26,6 +26,21 @@ pub enum InstructionSet {
     Avx2,
     /// 512-bit vectors and 32 registers of them.
     Avx512,
+    /// The same with sums of four products of bytes in one instruction.
+    Avx512Vnni,
+    /// The same with sums of two products of bf16 in one instruction.
+    Avx512Bf16,
+}
+
+/// The numbers that a product of matrices multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operands {
+    /// f32, summed in f32.
+    F32,
+    /// bf16, summed in f32.
+    Bf16,
+    /// Bytes, summed as integers without loss.
+    Int8,
 }
 
 /// A name that is no set, or a set that this machine does not have.
@@ -56,7 +71,7 @@ impl fmt::Display for InstructionSetError {
 
 impl std::error::Error for InstructionSetError {}
 
-// tidy: scratch: set when a thread of a pool starts and never after. f32 results are the same for
+// tidy: scratch: set when a pool starts and never after. f32 results are the same for
 // every set with fused multiply-adds, which tests hold to the bit.
 thread_local! {
     static OF_POOL: Cell<Option<InstructionSet>> = const { Cell::new(None) };
@@ -64,8 +79,13 @@ thread_local! {
 
 impl InstructionSet {
     /// Every set that there is code for, whether this machine has it or not.
-    pub const ALL: [InstructionSet; 3] =
-        [InstructionSet::Portable, InstructionSet::Avx2, InstructionSet::Avx512];
+    pub const ALL: [InstructionSet; 5] = [
+        InstructionSet::Portable,
+        InstructionSet::Avx2,
+        InstructionSet::Avx512,
+        InstructionSet::Avx512Vnni,
+        InstructionSet::Avx512Bf16,
+    ];
 
     /// The word that it is asked for by.
     pub fn name(self) -> &'static str {
@@ -73,7 +93,23 @@ impl InstructionSet {
             InstructionSet::Portable => "portable",
             InstructionSet::Avx2 => "avx2",
             InstructionSet::Avx512 => "avx512",
+            InstructionSet::Avx512Vnni => "avx512vnni",
+            InstructionSet::Avx512Bf16 => "avx512bf16",
         }
+    }
+
+    /// Whether it multiplies these operands by code of its own, and not by that of the set before it.
+    pub fn has_own(self, operands: Operands) -> bool {
+        match operands {
+            Operands::F32 => self <= InstructionSet::Avx512,
+            Operands::Bf16 => self == InstructionSet::Avx512Bf16,
+            Operands::Int8 => self <= InstructionSet::Avx512Vnni,
+        }
+    }
+
+    /// Whether products of bf16 are computed as such. Below, bf16 is a type of storage.
+    pub fn multiplies_bf16(self) -> bool {
+        self >= InstructionSet::Avx512Bf16
     }
 
     /// The processor features that it uses, as Rust and Linux name them.
@@ -82,6 +118,8 @@ impl InstructionSet {
             InstructionSet::Portable => &[],
             InstructionSet::Avx2 => x86::avx2::FEATURES,
             InstructionSet::Avx512 => x86::avx512::FEATURES,
+            InstructionSet::Avx512Vnni => x86::avx512vnni::FEATURES,
+            InstructionSet::Avx512Bf16 => x86::avx512bf16::FEATURES,
         }
     }
 
@@ -91,6 +129,8 @@ impl InstructionSet {
             InstructionSet::Portable => Vec::new(),
             InstructionSet::Avx2 => x86::avx2::lacking(),
             InstructionSet::Avx512 => x86::avx512::lacking(),
+            InstructionSet::Avx512Vnni => x86::avx512vnni::lacking(),
+            InstructionSet::Avx512Bf16 => x86::avx512bf16::lacking(),
         }
     }
 
@@ -100,6 +140,8 @@ impl InstructionSet {
             InstructionSet::Portable => true,
             InstructionSet::Avx2 => x86::avx2::is_present(),
             InstructionSet::Avx512 => x86::avx512::is_present(),
+            InstructionSet::Avx512Vnni => x86::avx512vnni::is_present(),
+            InstructionSet::Avx512Bf16 => x86::avx512bf16::is_present(),
         }
     }
 
@@ -108,7 +150,12 @@ impl InstructionSet {
         Self::ALL.into_iter().filter(|set| set.is_present())
     }
 
-    /// The last of them.
+    /// Those of them that multiply these operands by code of their own.
+    pub fn with_own(operands: Operands) -> impl Iterator<Item = InstructionSet> {
+        Self::present().filter(move |set| set.has_own(operands))
+    }
+
+    /// The last set of this machine.
     pub fn best() -> InstructionSet {
         let best = Self::ALL.into_iter().rev().find(|set| set.is_present());
         best.unwrap_or(InstructionSet::Portable)
@@ -133,6 +180,17 @@ impl InstructionSet {
             .num_threads(threads)
             .start_handler(move |_| OF_POOL.set(Some(self)))
             .build()
+    }
+}
+
+impl InstructionSet {
+    /// Makes the pool of this thread, which somebody else started, use this set.
+    ///
+    /// # Panics
+    /// Panics if this machine does not have the set.
+    pub fn claim_pool(self) {
+        assert!(self.is_present(), "{}", InstructionSetError::Lacking(self, self.lacking()));
+        rayon::broadcast(|_| OF_POOL.set(Some(self)));
     }
 }
 
@@ -163,8 +221,10 @@ pub(crate) fn run<W: Work>(work: W) -> W::Output {
         InstructionSet::Portable => work.run(),
         // SAFETY: a set in use is present: it is the best of the machine or was checked by `pool`.
         InstructionSet::Avx2 => unsafe { x86::avx2::run(work) },
-        // SAFETY: as above.
-        InstructionSet::Avx512 => unsafe { x86::avx512::run(work) },
+        // SAFETY: as above; what these sets add is for products alone.
+        InstructionSet::Avx512 | InstructionSet::Avx512Vnni | InstructionSet::Avx512Bf16 => unsafe {
+            x86::avx512::run(work)
+        },
     }
 }
 
@@ -172,12 +232,34 @@ pub(crate) fn run<W: Work>(work: W) -> W::Output {
 mod x86 {
     use crate::work::Work;
 
-    /// A set by its features: what is asked of the machine is what the compiler may use.
+    /// A set by its features: what is asked of the machine is what the compiler may use. Work that the
+    /// compiler vectorises is compiled for sets that say `runs`; those after them add products alone.
     macro_rules! set {
-        ($name:ident: $($feature:tt)+) => {
-            pub(super) mod $name {
+        ($name:ident runs: $($feature:tt)+) => {
+            set!(@ $name [$($feature)+] {
                 use super::Work;
 
+                /// # Safety
+                /// The machine has every feature.
+                #[cfg(target_arch = "x86_64")]
+                $(#[target_feature(enable = $feature)])+
+                pub(in super::super) unsafe fn run<W: Work>(work: W) -> W::Output {
+                    work.run()
+                }
+
+                /// # Safety
+                /// Never called: the machine has none of the features.
+                #[cfg(not(target_arch = "x86_64"))]
+                pub(in super::super) unsafe fn run<W: Work>(work: W) -> W::Output {
+                    work.run()
+                }
+            });
+        };
+        ($name:ident: $($feature:tt)+) => {
+            set!(@ $name [$($feature)+] {});
+        };
+        (@ $name:ident [$($feature:tt)+] { $($run:item)* }) => {
+            pub(super) mod $name {
                 pub(in super::super) const FEATURES: &[&str] = &[$($feature),+];
 
                 #[cfg(target_arch = "x86_64")]
@@ -192,14 +274,6 @@ mod x86 {
                     features.filter(|(_, has)| !has).map(|(feature, _)| *feature).collect()
                 }
 
-                /// # Safety
-                /// The machine has every feature.
-                #[cfg(target_arch = "x86_64")]
-                $(#[target_feature(enable = $feature)])+
-                pub(in super::super) unsafe fn run<W: Work>(work: W) -> W::Output {
-                    work.run()
-                }
-
                 #[cfg(not(target_arch = "x86_64"))]
                 pub(in super::super) fn is_present() -> bool {
                     false
@@ -210,19 +284,20 @@ mod x86 {
                     FEATURES.to_vec()
                 }
 
-                /// # Safety
-                /// Never called: the machine has none of the features.
-                #[cfg(not(target_arch = "x86_64"))]
-                pub(in super::super) unsafe fn run<W: Work>(work: W) -> W::Output {
-                    work.run()
-                }
+                $($run)*
             }
         };
     }
 
-    set!(avx2: "avx2" "fma" "f16c" "bmi1" "bmi2" "lzcnt" "popcnt");
-    set!(avx512:
+    set!(avx2 runs: "avx2" "fma" "f16c" "bmi1" "bmi2" "lzcnt" "popcnt");
+    set!(avx512 runs:
         "avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl"
+        "avx2" "fma" "f16c" "bmi1" "bmi2" "lzcnt" "popcnt");
+    set!(avx512vnni:
+        "avx512vnni" "avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl"
+        "avx2" "fma" "f16c" "bmi1" "bmi2" "lzcnt" "popcnt");
+    set!(avx512bf16:
+        "avx512bf16" "avx512vnni" "avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl"
         "avx2" "fma" "f16c" "bmi1" "bmi2" "lzcnt" "popcnt");
 }
 
@@ -243,7 +318,7 @@ mod tests {
             }
         }
         let text = "avx9".parse::<InstructionSet>().unwrap_err().to_string();
-        let words = ["`avx9`", "portable, avx2, avx512; it has portable"];
+        let words = ["`avx9`", "portable, avx2, avx512, avx512vnni, avx512bf16; it has portable"];
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
 
@@ -262,6 +337,9 @@ mod tests {
             let pool = set.pool(3).unwrap();
             assert_eq!(pool.install(InstructionSet::in_use), set);
             assert_eq!(pool.broadcast(|_| InstructionSet::in_use()), [set; 3]);
+            let pool = ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+            pool.install(|| set.claim_pool());
+            assert_eq!(pool.broadcast(|_| InstructionSet::in_use()), [set; 2]);
         }
         assert_eq!(InstructionSet::in_use(), before);
     }

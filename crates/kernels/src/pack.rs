@@ -7,11 +7,12 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use half::bf16;
 use rayon::prelude::*;
 
 use crate::gemm::Shared;
 use crate::micro::{COLUMNS, PANELS};
-use crate::narrow::{Narrow, Stored};
+use crate::narrow::{Narrow, Packable, Stored};
 use crate::transpose::{SIDE, transpose_columns};
 
 /// How much of the depth one panel covers: sixteen columns of it fill half of a first-level cache.
@@ -71,7 +72,7 @@ const WIDENED: Widened = [[0.0; BLOCK]; SIDE];
 #[derive(Clone, Copy)]
 pub(crate) struct Unpacked<'a> {
     /// The values in their stored type.
-    pub(crate) values: Stored<'a>,
+    pub(crate) values: Packable<'a>,
     /// How they lie.
     pub(crate) order: Order,
     /// The blocks of the depth.
@@ -115,9 +116,11 @@ impl Unpacked<'_> {
         // SAFETY: by the caller's promise.
         unsafe {
             match self.values {
-                Stored::F32(values) => self.fill_from(values, place, widened),
-                Stored::Bf16(values) => self.fill_from(values, place, widened),
-                Stored::F16(values) => self.fill_from(values, place, widened),
+                Packable::Floats(Stored::F32(values)) => self.fill_from(values, place, widened),
+                Packable::Floats(Stored::Bf16(values)) => self.fill_from(values, place, widened),
+                Packable::Floats(Stored::F16(values)) => self.fill_from(values, place, widened),
+                Packable::Shorts(values) => self.fill_from(values, place, widened),
+                Packable::Bytes(values) => self.fill_from(values, place, widened),
             }
         }
     }
@@ -239,7 +242,40 @@ pub(crate) struct Panels {
 impl Panels {
     /// Packs on this thread, for products that one task keeps to itself.
     pub(crate) fn local(values: &[f32], order: Order, blocks: &[Block], columns: usize) -> Panels {
-        Unpacked { values: Stored::F32(values), order, blocks, columns }.pack_here()
+        Unpacked { values: Stored::F32(values).into(), order, blocks, columns }.pack_here()
+    }
+
+    /// Packs pairs of rows, which lie `stride` apart: a word holds one column of two of them. Blocks
+    /// count pairs; a pair that lacks its second of so many `rows` has a zero there.
+    pub(crate) fn of_pairs(
+        values: &[bf16],
+        (stride, rows): (usize, usize),
+        blocks: &[Block],
+        columns: usize,
+    ) -> Panels {
+        let mut panels = Panels::unfilled(blocks.to_vec(), columns);
+        for Place { block: (start, depth), first, panel } in panels.places() {
+            let wide = COLUMNS.min(columns - first);
+            for k in 0..depth {
+                let row = 2 * (start + k);
+                let group = |row: usize| {
+                    let mut group = [bf16::ZERO; COLUMNS];
+                    if row < rows {
+                        group[..wide].copy_from_slice(&values[row * stride + first..][..wide]);
+                    }
+                    group
+                };
+                let (low, high) = (group(row), group(row + 1));
+                let words: [f32; COLUMNS] = std::array::from_fn(|c| {
+                    let bits = [low[c], high[c]].map(|half| u32::from(half.to_bits()));
+                    f32::from_bits(bits[0] | bits[1] << 16)
+                });
+                // SAFETY: a place is a whole panel.
+                unsafe { panel.0.add(k * COLUMNS).cast::<[f32; COLUMNS]>().write(words) };
+            }
+        }
+        // SAFETY: every panel was filled.
+        unsafe { panels.filled() }
     }
 
     /// Panels whose values are still to be written.

@@ -5,18 +5,25 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
+use crate::instruction_set::Operands;
 use crate::micro::{COLUMNS, Kernels, PANELS, ROWS, Tile, Write};
 
 /// Floating-point operations per second of the micro-kernel in use on data that never leaves the
 /// first-level cache, on `threads` threads of this pool at once: the practical peak of fused
 /// multiply-adds.
 pub fn measure_fma_peak(threads: usize) -> f64 {
+    measure_peak(Operands::F32, threads).expect("every set multiplies floats")
+}
+
+/// The same for other operands, a multiplication and an addition each; none where the set in use
+/// does not multiply them.
+pub fn measure_peak(operands: Operands, threads: usize) -> Option<f64> {
     const OPERATIONS: usize = 2_000_000_000;
     // Rows and panels together are half of a first-level cache.
     const DEPTH: usize = 64;
-    let kernels = Kernels::in_use();
+    let (kernels, of_word) = Kernels::of(operands)?;
     let width = kernels.most() * COLUMNS;
-    let operations = 2 * ROWS * width * DEPTH;
+    let operations = 2 * ROWS * width * DEPTH * of_word;
     let calls = OPERATIONS / operations;
     let best = (0..5)
         .map(|_| {
@@ -46,5 +53,5 @@ pub fn measure_fma_peak(threads: usize) -> f64 {
             start.elapsed().as_secs_f64()
         })
         .fold(f64::INFINITY, f64::min);
-    (operations * calls * threads) as f64 / best
+    Some((operations * calls * threads) as f64 / best)
 }

@@ -17,8 +17,10 @@ pub(crate) type Transpose =
 /// The best way to transpose in the set in use.
 pub(crate) fn transpose_columns() -> Transpose {
     match InstructionSet::in_use() {
+        InstructionSet::Portable => portable,
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx2 | InstructionSet::Avx512 => avx,
+        _ => avx,
+        #[cfg(not(target_arch = "x86_64"))]
         _ => portable,
     }
 }

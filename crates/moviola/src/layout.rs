@@ -118,8 +118,13 @@ impl LayoutArguments {
         let threads = threads.unwrap_or((cores / size).max(1));
         let deadline = Duration::from_secs(self.timeout);
         let ranks = Ranks { threads, deadline, ..Ranks::new(size) };
+        let set = crate::threads::instruction_set()?;
+        let on_rank = |group: Group| {
+            set.claim_pool();
+            body(group)
+        };
         let mut results: Vec<Outcome<T>> = ranks
-            .run(body)
+            .run(on_rank)
             .into_iter()
             .map(|result| result.unwrap_or_else(|error| Err(Failure::Rank(error.to_string()))))
             .collect();

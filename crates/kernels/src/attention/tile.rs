@@ -8,7 +8,7 @@ use crate::pack::{Panels, Right};
 /// Rows of a tile on the left-hand side.
 pub(super) const TILE_QUERIES: usize = 16 * ROWS;
 
-/// `out (+)= left x panels[block]` for `rows` rows and the panels that cover `columns`.
+/// `out (+)= left x panels[block]` for `rows` rows and the panels that cover `columns`, by `kernels`.
 ///
 /// Columns may be written up to the end of the last panel, rows only as far as they exist.
 ///
@@ -17,13 +17,13 @@ pub(super) const TILE_QUERIES: usize = 16 * ROWS;
 /// rows with room for whole panels.
 #[inline(always)]
 pub(super) unsafe fn multiply(
+    kernels: Kernels,
     (left, left_stride): (*const f32, usize),
     rows: usize,
     (panels, block, columns): (&Panels, usize, Range<usize>),
     (out, out_stride): (*mut f32, usize),
     write: Write,
 ) {
-    let kernels = Kernels::in_use();
     let depth = panels.blocks()[block].1;
     let first = columns.start / COLUMNS;
     // There is room for whole panels, and whole halves of them are quicker to write.

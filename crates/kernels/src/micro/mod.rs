@@ -5,6 +5,10 @@
 //! "rows" are pixels under a tap) share one kernel and no left-hand copy is made. Each element is
 //! one chain of fused multiply-adds over the depth, whatever the machine's vector width and however
 //! many panels a kernel takes at once.
+//!
+//! Rows and panels are made of *words* of 32 bits: a float, two bf16, two 16-bit integers or four
+//! bytes, whichever a kernel multiplies. What finds, packs and cuts them need not know; the depth is
+//! counted in words, and a sum takes the place of one.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -14,7 +18,7 @@ mod portable;
 
 use std::ops::Range;
 
-use crate::instruction_set::InstructionSet;
+use crate::instruction_set::{InstructionSet, Operands};
 
 /// Rows of a tile.
 pub(crate) const ROWS: usize = 6;
@@ -32,6 +36,15 @@ pub(crate) enum Write {
     Store,
     /// Add to it.
     Add,
+}
+
+/// What the words of a result are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sum {
+    /// Floats.
+    Float,
+    /// 32-bit integers.
+    Integer,
 }
 
 /// `out[r][c] (+)= sum over k < depth of rows[r][k] * panel[k][c]`, where column `c` lies in panel
@@ -56,21 +69,24 @@ pub(crate) struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Writes those of the `WIDTH` columns from `first` on that exist.
+    /// Writes those of the `WIDTH` columns that exist.
     ///
     /// # Safety
     /// `out` is writable for the tile's rows and columns.
     #[inline(always)]
-    unsafe fn put<const WIDTH: usize>(&self, first: usize, sums: &[[f32; WIDTH]; ROWS]) {
-        let width = WIDTH.min(self.width - first);
+    unsafe fn put<const WIDTH: usize>(&self, sums: &[[f32; WIDTH]; ROWS], kind: Sum) {
+        let width = WIDTH.min(self.width);
         for (r, sums) in sums.iter().enumerate().take(self.height) {
             for (c, sum) in sums.iter().enumerate().take(width) {
                 // SAFETY: the place belongs to a row and a column that exist.
                 unsafe {
-                    let place = self.out.add(r * self.stride + first + c);
-                    *place = match self.write {
-                        Write::Store => *sum,
-                        Write::Add => *place + *sum,
+                    let place = self.out.add(r * self.stride + c);
+                    *place = match (self.write, kind) {
+                        (Write::Store, _) => *sum,
+                        (Write::Add, Sum::Float) => *place + *sum,
+                        (Write::Add, Sum::Integer) => {
+                            f32::from_bits((*place).to_bits().wrapping_add(sum.to_bits()))
+                        }
                     };
                 }
             }
@@ -96,39 +112,124 @@ pub(crate) struct Kernels {
     most: usize,
 }
 
+/// How whole numbers of eight bits lie in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Integers {
+    /// Two signed numbers of sixteen bits on both sides.
+    Shorts,
+    /// Four numbers of eight bits: 128 more than they are in a row, as they are in a panel.
+    Bytes,
+}
+
 impl Kernels {
-    /// Those of the set that this thread uses.
+    /// Those that multiply floats in the set that this thread uses.
     pub(crate) fn in_use() -> Kernels {
         match InstructionSet::in_use() {
             InstructionSet::Portable => Kernels::PORTABLE,
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 => Kernels::AVX2,
             #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => Kernels::AVX512,
+            _ => Kernels::AVX512,
             #[cfg(not(target_arch = "x86_64"))]
-            InstructionSet::Avx2 | InstructionSet::Avx512 => Kernels::PORTABLE,
+            _ => Kernels::PORTABLE,
+        }
+    }
+
+    /// Those that multiply pairs of bf16, if the set has any.
+    pub(crate) fn of_bf16() -> Option<Kernels> {
+        match InstructionSet::in_use() {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512Bf16 => Some(Kernels::AVX512_BF16),
+            _ => None,
+        }
+    }
+
+    /// Those that multiply bytes, and how they want them.
+    pub(crate) fn of_int8() -> (Kernels, Integers) {
+        match InstructionSet::in_use() {
+            InstructionSet::Portable => (Kernels::PORTABLE_SHORTS, Integers::Shorts),
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 => (Kernels::AVX2_SHORTS, Integers::Shorts),
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => (Kernels::AVX512_SHORTS, Integers::Shorts),
+            #[cfg(target_arch = "x86_64")]
+            _ => (Kernels::AVX512_BYTES, Integers::Bytes),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => (Kernels::PORTABLE_SHORTS, Integers::Shorts),
+        }
+    }
+
+    /// The kernels for these operands, and how many of them a word holds.
+    pub(crate) fn of(operands: Operands) -> Option<(Kernels, usize)> {
+        match operands {
+            Operands::F32 => Some((Kernels::in_use(), 1)),
+            Operands::Bf16 => Kernels::of_bf16().map(|kernels| (kernels, 2)),
+            Operands::Int8 => Some(match Kernels::of_int8() {
+                (kernels, Integers::Shorts) => (kernels, 2),
+                (kernels, Integers::Bytes) => (kernels, 4),
+            }),
         }
     }
 
     const PORTABLE: Kernels = Kernels {
-        half: portable::tile::<HALF>,
-        whole: [portable::tile::<COLUMNS>; PANELS],
+        half: portable::floats::<HALF>,
+        whole: [portable::floats::<COLUMNS>; PANELS],
+        most: 1,
+    };
+
+    const PORTABLE_SHORTS: Kernels = Kernels {
+        half: portable::shorts::<HALF>,
+        whole: [portable::shorts::<COLUMNS>; PANELS],
         most: 1,
     };
 
     /// Twelve accumulators, two panel registers and a broadcast value fill the sixteen registers.
     #[cfg(target_arch = "x86_64")]
     const AVX2: Kernels =
-        Kernels { half: avx2::tile::<1>, whole: [avx2::tile::<2>; PANELS], most: 1 };
+        Kernels { half: avx2::floats::<1>, whole: [avx2::floats::<2>; PANELS], most: 1 };
+
+    #[cfg(target_arch = "x86_64")]
+    const AVX2_SHORTS: Kernels =
+        Kernels { half: avx2::shorts::<1>, whole: [avx2::shorts::<2>; PANELS], most: 1 };
 
     /// Twenty-four accumulators, four panel registers and a broadcast value fit 32 registers; a
     /// processor that multiplies two vectors a cycle then loads less than one per multiplication.
     #[cfg(target_arch = "x86_64")]
     const AVX512: Kernels = Kernels {
-        half: avx2::tile::<1>,
-        whole: [avx512::tile::<1>, avx512::tile::<2>, avx512::tile::<3>, avx512::tile::<4>],
+        half: avx2::floats::<1>,
+        whole: [avx512::floats::<1>, avx512::floats::<2>, avx512::floats::<3>, avx512::floats::<4>],
         most: PANELS,
     };
+
+    #[cfg(target_arch = "x86_64")]
+    const AVX512_BF16: Kernels = Kernels::wide([
+        avx512::pairs_of_bf16::<1>,
+        avx512::pairs_of_bf16::<2>,
+        avx512::pairs_of_bf16::<3>,
+        avx512::pairs_of_bf16::<4>,
+    ]);
+
+    #[cfg(target_arch = "x86_64")]
+    const AVX512_SHORTS: Kernels = Kernels::wide([
+        avx512::shorts::<1>,
+        avx512::shorts::<2>,
+        avx512::shorts::<3>,
+        avx512::shorts::<4>,
+    ]);
+
+    #[cfg(target_arch = "x86_64")]
+    const AVX512_BYTES: Kernels = Kernels::wide([
+        avx512::bytes::<1>,
+        avx512::bytes::<2>,
+        avx512::bytes::<3>,
+        avx512::bytes::<4>,
+    ]);
+
+    /// Kernels of which that for one panel does for half of one.
+    #[cfg(target_arch = "x86_64")]
+    const fn wide(whole: [Kernel; PANELS]) -> Kernels {
+        Kernels { half: whole[0], whole, most: PANELS }
+    }
 
     /// The most panels that one tile takes.
     pub(crate) fn most(self) -> usize {
@@ -161,99 +262,4 @@ impl Kernels {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Distance between rows of the result: more than a tile is wide.
-    const STRIDE: usize = PANELS * COLUMNS + 3;
-
-    /// A product of six rows and four panels.
-    struct Case {
-        depth: usize,
-        left: Vec<f32>,
-        panels: Vec<f32>,
-        before: Vec<f32>,
-    }
-
-    impl Case {
-        fn new(depth: usize) -> Case {
-            let value = |index: usize| ((index * 7919 % 1009) as f32 - 504.0) / 97.0;
-            let values = |count| (0..count).map(value).collect();
-            Case {
-                depth,
-                left: values(ROWS * depth),
-                panels: values(PANELS * depth * COLUMNS),
-                before: values(ROWS * STRIDE),
-            }
-        }
-
-        fn compute(&self, kernels: Kernels, size: (usize, usize), write: Write) -> Vec<f32> {
-            let mut out = self.before.clone();
-            let tile = Tile {
-                depth: self.depth,
-                rows: &std::array::from_fn(|row| self.left[row * self.depth..].as_ptr()),
-                panels: self.panels.as_ptr(),
-                apart: self.depth * COLUMNS,
-                out: out.as_mut_ptr(),
-                stride: STRIDE,
-                height: size.0,
-                width: size.1,
-                write,
-            };
-            // SAFETY: rows and panels have `depth` values, `out` has room for every tile.
-            unsafe { kernels.compute(&tile) };
-            out
-        }
-
-        /// One chain of fused multiply-adds from zero.
-        fn chain(&self, row: usize, column: usize) -> f32 {
-            let panel = &self.panels[column / COLUMNS * self.depth * COLUMNS..];
-            (0..self.depth).fold(0.0_f32, |sum, k| {
-                let right = panel[k * COLUMNS + column % COLUMNS];
-                self.left[row * self.depth + k].mul_add(right, sum)
-            })
-        }
-    }
-
-    /// Every size of a tile under every set of the machine: an element has the bits of its chain,
-    /// and nothing beside the tile is written.
-    #[test]
-    fn an_element_is_one_chain_of_fused_multiply_adds() {
-        for set in InstructionSet::present().filter(|set| *set > InstructionSet::Portable) {
-            let kernels = set.pool(1).unwrap().install(Kernels::in_use);
-            let widths = 1..=kernels.most() * COLUMNS;
-            let sizes = (1..=ROWS).flat_map(|height| widths.clone().map(move |w| (height, w)));
-            for (case, size) in [0, 1, 2, 7, 33]
-                .map(Case::new)
-                .iter()
-                .flat_map(|case| sizes.clone().map(move |size| (case, size)))
-            {
-                for write in [Write::Store, Write::Add] {
-                    let out = case.compute(kernels, size, write);
-                    for (index, (value, before)) in out.iter().zip(&case.before).enumerate() {
-                        let (row, column) = (index / STRIDE, index % STRIDE);
-                        let expected = match write {
-                            _ if row >= size.0 || column >= size.1 => *before,
-                            Write::Store => case.chain(row, column),
-                            Write::Add => before + case.chain(row, column),
-                        };
-                        let place = format!("{set}, {size:?} of depth {}", case.depth);
-                        assert_eq!(value.to_bits(), expected.to_bits(), "{place}: {row} {column}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn groups_are_even_and_hold_every_panel() {
-        let kernels = Kernels { most: 4, ..Kernels::PORTABLE };
-        let expected: [&[usize]; 10] =
-            [&[], &[1], &[2], &[3], &[4], &[3, 2], &[3, 3], &[4, 3], &[4, 4], &[3, 3, 3]];
-        for (count, expected) in expected.into_iter().enumerate() {
-            let groups: Vec<_> = kernels.groups(3..3 + count).collect();
-            assert_eq!(groups.iter().map(Range::len).collect::<Vec<_>>(), expected);
-            assert!(groups.into_iter().flatten().eq(3..3 + count), "{count} panels");
-        }
-    }
-}
+mod tests;

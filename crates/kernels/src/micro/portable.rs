@@ -1,12 +1,12 @@
-//! The tile in plain Rust, which LLVM vectorises for the target's baseline.
+//! The tiles in plain Rust, which LLVM vectorises for the target's baseline.
 
-use super::{COLUMNS, ROWS, Tile};
+use super::{COLUMNS, ROWS, Sum, Tile};
 
-/// A tile of at most `WIDTH` columns of one panel.
+/// Words are floats: a tile of at most `WIDTH` columns of one panel.
 ///
 /// # Safety
 /// As [`super::Kernel`].
-pub(super) unsafe fn tile<const WIDTH: usize>(tile: &Tile<'_>) {
+pub(super) unsafe fn floats<const WIDTH: usize>(tile: &Tile<'_>) {
     let mut sums = [[0.0_f32; WIDTH]; ROWS];
     // SAFETY: every access stays within the extents promised by the caller.
     unsafe {
@@ -18,8 +18,37 @@ pub(super) unsafe fn tile<const WIDTH: usize>(tile: &Tile<'_>) {
                 }
             }
         }
-        tile.put(0, &sums);
+        tile.put(&sums, Sum::Float);
     }
+}
+
+/// Words are pairs of 16-bit integers, sums are integers.
+///
+/// # Safety
+/// As [`super::Kernel`].
+pub(super) unsafe fn shorts<const WIDTH: usize>(tile: &Tile<'_>) {
+    let mut sums = [[0_i32; WIDTH]; ROWS];
+    // SAFETY: every access stays within the extents promised by the caller.
+    unsafe {
+        for k in 0..tile.depth {
+            for (sum, row) in sums.iter_mut().zip(tile.rows) {
+                let [low, high] = halves(*row.add(k));
+                for (c, sum) in sum.iter_mut().enumerate() {
+                    let right = halves(*tile.panels.add(k * COLUMNS + c));
+                    let product = (low * right[0]).wrapping_add(high * right[1]);
+                    *sum = sum.wrapping_add(product);
+                }
+            }
+        }
+        tile.put(&sums.map(|row| row.map(|sum| f32::from_bits(sum.cast_unsigned()))), Sum::Integer);
+    }
+}
+
+/// The two integers of a word.
+#[inline(always)]
+fn halves(word: f32) -> [i32; 2] {
+    let bits = word.to_bits().cast_signed();
+    [bits << 16 >> 16, bits >> 16]
 }
 
 /// `a * b + c`, rounded once where the target has an instruction for it. A machine without one

@@ -2,7 +2,8 @@
 
 use burn::tensor::{DType, Device, Tensor};
 use kernels::{
-    Activation, AttentionInputs, Convolution, InstructionSet, attention, conv2d, linear,
+    Activation, AttentionInputs, Convolution, InstructionSet, Operands, attention, conv2d, linear,
+    to_bf16,
 };
 
 use crate::check::{random, values};
@@ -15,7 +16,7 @@ const ROWS: usize = 195;
 /// The sets whose laws are checked here; portable code is slow, and its kernel differs in nothing
 /// but how it rounds.
 fn sets() -> impl Iterator<Item = InstructionSet> {
-    InstructionSet::present()
+    InstructionSet::with_own(Operands::F32)
         .filter(|set| *set != InstructionSet::Portable || InstructionSet::best() == *set)
 }
 
@@ -100,6 +101,29 @@ fn of_linear() {
             let bias = Some(beside(bias.clone(), &x));
             linear(x.clone(), beside(weight.clone(), &x), bias, Activation::GeluTanh)
         });
+    }
+}
+
+/// Rows of bf16 keep the law in the sets that multiply them.
+#[test]
+fn of_linear_in_bf16() {
+    let device = Device::flex();
+    for inner in DEPTHS {
+        let weight = to_bf16(random::<2>(1, [301, inner], &device));
+        let x = to_bf16(random::<2>(3, [ROWS, inner], &device));
+        for set in InstructionSet::with_own(Operands::Bf16) {
+            let run = |threads, x: Tensor<2>| {
+                on(set, threads, || bits(linear(x, weight.clone(), None, Activation::GeluTanh)))
+            };
+            let whole = run(1, x.clone());
+            assert!([2, 3].iter().all(|threads| run(*threads, x.clone()) == whole), "{inner}");
+            for split in SPLITS {
+                let parts = (0..ROWS)
+                    .step_by(split)
+                    .flat_map(|first| run(2, x.clone().narrow(0, first, split.min(ROWS - first))));
+                assert!(parts.eq(whole.iter().copied()), "{inner} in pieces of {split}");
+            }
+        }
     }
 }
 

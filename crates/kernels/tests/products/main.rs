@@ -6,6 +6,7 @@ mod attention;
 mod check;
 mod convolution;
 mod frames;
+mod int8;
 mod invariance;
 mod linear;
 mod rounded;
