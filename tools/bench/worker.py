@@ -54,6 +54,23 @@ def linear_bf16():
     return linear(torch.bfloat16)
 
 
+@case("linear_2048x1536x8960_int8")
+def linear_int8():
+    """Weights int8 per output, activations rounded as they come: one scale for all of them."""
+    x, weight = torch.randn(2048, 1536), torch.randn(8960, 1536)
+    scales = weight.abs().amax(1) / 127
+    zeros = torch.zeros(8960, dtype=torch.long)
+    weight = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+    packed = torch.ops.quantized.linear_prepack(weight, torch.randn(8960))
+    return without_gradients(lambda: torch.ops.quantized.linear_dynamic(x, packed, False))
+
+
+@case("attention_bf16_12x2048x128_forward")
+def attention_forward_bf16():
+    q, k, v = (torch.randn(1, 12, 2048, 128, dtype=torch.bfloat16) for _ in range(3))
+    return without_gradients(lambda: F.scaled_dot_product_attention(q, k, v))
+
+
 @case("attention_12x2048x128_forward")
 def attention_forward():
     q, k, v = (torch.randn(1, 12, 2048, 128) for _ in range(3))

@@ -4,7 +4,7 @@
 
 use burn::Tensor;
 use burn::tensor::{DType, Device, Distribution};
-use kernels::{Activation, AttentionInputs, Modulation};
+use kernels::{Activation, AttentionInputs, Int8Matrix, Modulation};
 use nn::Recompute;
 
 use crate::{networks, training};
@@ -53,7 +53,9 @@ pub(crate) fn all(threads: usize) -> Vec<Case> {
         fma_peak(threads),
         timed("linear_2048x1536x8960_f32", || linear(DType::F32)),
         timed("linear_2048x1536x8960_bf16", || linear(DType::BF16)),
-        timed("attention_12x2048x128_forward", attention_forward),
+        timed("linear_2048x1536x8960_int8", linear_int8),
+        timed("attention_12x2048x128_forward", || attention_forward(DType::F32)),
+        timed("attention_bf16_12x2048x128_forward", || attention_forward(DType::BF16)),
         timed("attention_12x2048x128_forward_backward", attention_forward_backward),
         timed("gelu_tanh_2048x8960", gelu_tanh),
         timed("gelu_erf_2048x8960", gelu_erf),
@@ -96,13 +98,31 @@ fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
 }
 
-/// Weights in `dtype`; the activations are f32 as everywhere in Moviola.
+/// Weights in `dtype`; activations come in f32, as everywhere in Moviola, and are rounded as
+/// `--dtype bf16` rounds them.
 fn linear(dtype: DType) -> impl Fn() -> Tensor<2> {
     let device = Device::flex();
     let x = normal([2048, 1536], &device);
     let weight = normal([8960, 1536], &device).cast(dtype);
     let bias = normal([8960], &device);
-    move || kernels::linear(x.clone(), weight.clone(), Some(bias.clone()), Activation::Identity)
+    move || {
+        let x = rounded(x.clone(), dtype);
+        kernels::linear(x, weight.clone(), Some(bias.clone()), Activation::Identity)
+    }
+}
+
+/// What `--dtype` makes of activations.
+fn rounded<const D: usize>(x: Tensor<D>, dtype: DType) -> Tensor<D> {
+    if dtype == DType::BF16 { kernels::to_bf16(x) } else { x }
+}
+
+/// Weights in bytes, activations rounded row by row.
+fn linear_int8() -> impl Fn() -> Tensor<2> {
+    let device = Device::flex();
+    let x = normal([2048, 1536], &device);
+    let weight = Int8Matrix::nearest(normal([8960, 1536], &device));
+    let bias = normal([8960], &device);
+    move || kernels::linear_int8(x.clone(), &weight, Some(bias.clone()), Activation::Identity)
 }
 
 /// Queries, keys and values `[1, 2048, 12, 128]`.
@@ -111,9 +131,13 @@ fn attention_inputs(device: &Device) -> AttentionInputs {
     AttentionInputs { q, k, v, mask: None, scale: 1.0 / 128_f32.sqrt() }
 }
 
-fn attention_forward() -> impl Fn() -> Tensor<4> {
+fn attention_forward(dtype: DType) -> impl Fn() -> Tensor<4> {
     let inputs = attention_inputs(&Device::flex());
-    move || kernels::attention(inputs.clone())
+    move || {
+        let AttentionInputs { q, k, v, mask, scale } = inputs.clone();
+        let [q, k, v] = [q, k, v].map(|x| rounded(x, dtype));
+        kernels::attention(AttentionInputs { q, k, v, mask, scale })
+    }
 }
 
 fn attention_forward_backward() -> impl Fn() -> [Option<Tensor<4>>; 3] {

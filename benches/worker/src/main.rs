@@ -6,6 +6,7 @@
 use std::io::{self, BufRead, Write};
 
 use anyhow::{Context, Result, bail};
+use kernels::InstructionSet;
 
 mod cases;
 mod networks;
@@ -20,8 +21,16 @@ fn main() -> Result<()> {
     kernels::keep_freed_pages();
     let threads = threads(std::env::args().skip(1))?;
     // As in the moviola binary, the work runs on the pool and not beside it.
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+    let pool = instruction_set()?.pool(threads)?;
     pool.install(|| serve(io::stdin().lock(), io::stdout().lock(), &cases::all(threads)))
+}
+
+/// The instruction set that the environment asks for, as in the moviola binary.
+fn instruction_set() -> Result<InstructionSet> {
+    match std::env::var_os("MOVIOLA_ISA").filter(|name| !name.is_empty()) {
+        Some(name) => name.to_string_lossy().parse().context("MOVIOLA_ISA"),
+        None => Ok(InstructionSet::best()),
+    }
 }
 
 /// Reads `--threads N`, the only argument.

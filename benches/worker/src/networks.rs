@@ -7,7 +7,7 @@ use models::dit::pixart::{Pixart, PixartConfig};
 use models::dit::wan::{Wan, WanConfig};
 use models::vae::kl::{AutoencoderKl, KlConfig};
 use models::vae::wan::{AutoencoderKlWan, DecodedFrame, WanVaeConfig};
-use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Store, Weights};
+use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Rounded, Store, Weights};
 
 pub(crate) fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
@@ -49,12 +49,7 @@ pub(crate) fn pixart(dtype: DType) -> impl Fn() -> Tensor<3> {
         enabled: true,
     };
     let inputs = Inputs::video(video);
-    move || {
-        nn::forward(&model, &Weights::new(&store), &inputs, &mut Plain)
-            .expect("the inputs fit the model")
-            .video
-            .expect("there is a video")
-    }
+    move || run(&model, &store, &inputs, dtype)
 }
 
 /// Wan-1.3B with 2 of its 30 layers: one video of 5 x 15 x 26 patches, a text of 512 tokens.
@@ -74,12 +69,17 @@ pub(crate) fn wan(dtype: DType) -> impl Fn() -> Tensor<3> {
         enabled: true,
     };
     let inputs = Inputs::video(video);
-    move || {
-        nn::forward(&model, &Weights::new(&store), &inputs, &mut Plain)
-            .expect("the inputs fit the model")
-            .video
-            .expect("there is a video")
-    }
+    move || run(&model, &store, &inputs, dtype)
+}
+
+/// One prediction, in bf16 as `--dtype bf16` computes it.
+fn run(model: &dyn nn::Network, store: &Store, inputs: &Inputs, dtype: DType) -> Tensor<3> {
+    let weights = Weights::new(store);
+    let prediction = match dtype {
+        DType::BF16 => nn::forward(&Rounded(model), &weights, inputs, &mut Plain),
+        _ => nn::forward(model, &weights, inputs, &mut Plain),
+    };
+    prediction.expect("the inputs fit the model").video.expect("there is a video")
 }
 
 /// The decoder of Stable Diffusion's size, 64 x 64 latents to 512 x 512 pixels.

@@ -9,7 +9,7 @@ use data::media::{Frame, Waveform};
 use families::{Description, Record, TextRules};
 use folder::lora::LoraSource;
 use folder::{Component, Loras, ModelFolder, Rename, Storage};
-use nn::{OneDevice, Precision, Schedule, Store};
+use nn::{OneDevice, Precision, Quantization, Schedule, Store};
 use parallel::{PipeFusion, Plan, Strips};
 
 use crate::error::{Error, Field, Result};
@@ -36,6 +36,8 @@ pub enum Residency {
 pub struct Setup {
     /// In which type the transformer's matrices are held.
     pub precision: Precision,
+    /// How the matrices of its linear layers are held instead.
+    pub quantization: Option<Quantization>,
     /// How long components stay in memory.
     pub residency: Residency,
     /// Where to compute.
@@ -61,6 +63,7 @@ impl Setup {
     pub fn new(device: &Device) -> Setup {
         Setup {
             precision: Precision::Stored,
+            quantization: None,
             residency: Residency::Kept,
             device: device.clone(),
             schedule: Arc::new(OneDevice::default()),
@@ -364,7 +367,8 @@ fn transformers(
         let reason = "this model has two experts, and one file is one of them; leave it out";
         return Err(Error::request(Field::Transformer, reason));
     }
-    let storage = Storage { precision: setup.precision, kept: description.family.kept };
+    let (precision, quantization) = (setup.precision, setup.quantization);
+    let storage = Storage { precision, kept: description.family.kept, quantization };
     let open = |(expert, (sources, field)): (&families::Transformer, (&Vec<LoraSource>, Field))| {
         let ignored: Vec<&str> = expert.ignored.iter().map(String::as_str).collect();
         let files = match &setup.transformer {

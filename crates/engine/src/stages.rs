@@ -7,7 +7,9 @@ use burn::tensor::Tensor;
 use comm::Mesh;
 use diffusion::{Grouping, Noise, Sampled, Scene, Step};
 use families::Description;
-use nn::{Context, Inputs, Network, Prediction, Provider, Store, Tracks, Weights};
+use nn::{
+    Context, Inputs, Network, Precision, Prediction, Provider, Rounded, Store, Tracks, Weights,
+};
 use parallel::Experts;
 
 use crate::captions::Captions;
@@ -246,7 +248,11 @@ impl Pipeline {
             others.for_each(|(_, other)| other.close());
         }
         let store = transformers[expert].open(&setup.device)?;
-        work(&*description.transformers[expert].network, store)
+        let network = &*description.transformers[expert].network;
+        match setup.precision {
+            Precision::Stored => work(network, store),
+            Precision::Bf16 => work(&Rounded(network), store),
+        }
     }
 
     /// Refuses predictions that are not finite.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use nn::{Merge, Precision, Store, Weights};
+use nn::{Merge, Precision, Quantization, Store, Weights};
 
 use crate::error::{Error, Result};
 use crate::lora::{self, LoraSource, Names};
@@ -15,12 +15,15 @@ pub struct Storage {
     pub precision: Precision,
     /// Modules, by name at any depth, that stay in the type they are stored in.
     pub kept: &'static [&'static str],
+    /// How the matrices of its linear layers are held instead, but for those of kept modules.
+    pub quantization: Option<Quantization>,
 }
 
 impl Storage {
     /// Everything as it is stored: for networks that run once, where a rounded weight saves no
     /// time and shows in the result.
-    pub const STORED: Storage = Storage { precision: Precision::Stored, kept: &[] };
+    pub const STORED: Storage =
+        Storage { precision: Precision::Stored, kept: &[], quantization: None };
 }
 
 /// One tensor of a component, as its file has it.
@@ -64,6 +67,8 @@ impl Weight {
 pub struct Component {
     paths: Vec<PathBuf>,
     storage: Storage,
+    /// The matrices of its linear layers that are not kept.
+    linears: Vec<String>,
     loras: Loras,
     /// What its tensors may be called in its files, as a model calls them.
     rename: Option<Rename>,
@@ -117,9 +122,11 @@ impl Component {
     ) -> Result<Component> {
         let store = Store::open(&paths, Precision::Stored, &Device::flex())?;
         let store = renamed(store, rename.as_ref())?;
-        store.agree(ignored, declare)?;
-        let (loras, weights) = (Loras::NONE, Weight::all(&store));
-        Ok(Component { paths, storage, loras, rename, resident: None, weights, given: false })
+        let linears = store.agree(ignored, declare)?.into_iter();
+        let kept = |name: &String| name.split('.').any(|module| storage.kept.contains(&module));
+        let linears = linears.filter(|name| !kept(name)).collect();
+        let (loras, weights, resident) = (Loras::NONE, Weight::all(&store), None);
+        Ok(Component { paths, storage, linears, loras, rename, resident, weights, given: false })
     }
 
     /// A component whose parameters are in memory and nowhere else.
@@ -127,7 +134,8 @@ impl Component {
         let (paths, storage, loras) = (Vec::new(), Storage::STORED, Loras::NONE);
         let weights = Weight::all(&store);
         let (rename, resident) = (None, Some(store));
-        Component { paths, storage, loras, rename, resident, weights, given: true }
+        let linears = Vec::new();
+        Component { paths, storage, linears, loras, rename, resident, weights, given: true }
     }
 
     /// Its tensors, as they are stored.
@@ -171,11 +179,16 @@ impl Component {
     /// Its files or those of its changes cannot be read any more.
     pub fn open(&mut self, device: &Device) -> Result<&Store> {
         if self.resident.is_none() {
-            let Storage { precision, kept } = self.storage;
+            let Storage { precision, kept, quantization } = self.storage;
+            // What becomes bytes is not rounded to anything else before.
+            let precision = if quantization.is_some() { Precision::Stored } else { precision };
             let store = Store::open_keeping(&self.paths, precision, kept, device)?;
             let mut store = renamed(store, self.rename.as_ref())?;
             let Loras { sources, names } = &self.loras;
             lora::load(sources, &mut store, *names, Merge::Into, device)?;
+            if let Some(quantization) = quantization {
+                store.quantize(self.linears.iter().map(String::as_str), quantization);
+            }
             self.resident = Some(store);
         }
         Ok(self.resident.as_ref().expect("it was opened just now"))

@@ -8,14 +8,15 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::activation::Activation;
-use crate::micro::{COLUMNS, Kernels, ROWS, Write, partial};
+use crate::micro::{COLUMNS, Kernels, ROWS, Tile, Write};
 use crate::pack::{Block, Right, Scratch, Unpacked};
 use crate::work::{Work, vectorised};
 
 /// Rows of one task: their left-hand values for one depth block stay in the second-level cache.
 const TASK_ROWS: usize = 16 * ROWS;
-/// Columns of one task at most.
-const TASK_COLUMNS: usize = 128 * COLUMNS;
+/// Columns of one task at most: its part of the result, which every block of the depth adds to, stays
+/// in the second-level cache beside them.
+const TASK_COLUMNS: usize = 32 * COLUMNS;
 
 /// The left-hand side: rows that are found, not copied.
 pub(crate) trait Left: Sync {
@@ -52,12 +53,42 @@ pub(crate) struct Epilogue<'a> {
     pub(crate) activation: Activation,
     /// Then added, `[rows, columns]`.
     pub(crate) residual: Option<&'a [f32]>,
+    /// What makes floats of sums that are integers, before all of this.
+    pub(crate) scales: Option<Scales<'a>>,
+}
+
+/// The sum of row `r` and column `c` stands for `(sum - offset[c]) * rows[r] * columns[c]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Scales<'a> {
+    pub(crate) rows: &'a [f32],
+    pub(crate) columns: &'a [f32],
+    pub(crate) offsets: &'a [i32],
 }
 
 impl Epilogue<'_> {
     /// Nothing.
     pub(crate) const NONE: Epilogue<'static> =
-        Epilogue { bias: None, activation: Activation::Identity, residual: None };
+        Epilogue { bias: None, activation: Activation::Identity, residual: None, scales: None };
+
+    fn is_none(&self) -> bool {
+        let Epilogue { bias, activation, residual, scales } = self;
+        let identity = *activation == Activation::Identity;
+        identity && bias.is_none() && residual.is_none() && scales.is_none()
+    }
+}
+
+impl Scales<'_> {
+    /// Integers to floats, for some columns of a row.
+    #[inline(always)]
+    fn apply(&self, row: usize, first: usize, values: &mut [f32]) {
+        let scale = self.rows[row];
+        let columns = &self.columns[first..][..values.len()];
+        let offsets = &self.offsets[first..][..values.len()];
+        for ((value, column), offset) in values.iter_mut().zip(columns).zip(offsets) {
+            let sum = value.to_bits().cast_signed().wrapping_sub(*offset);
+            *value = sum as f32 * (scale * column);
+        }
+    }
 }
 
 /// A pointer that tasks share because they write disjoint parts.
@@ -105,11 +136,22 @@ pub(crate) fn product(
     right: &Unpacked<'_>,
     epilogue: Epilogue<'_>,
 ) -> Vec<f32> {
+    product_by(Kernels::in_use(), left, rows, right, epilogue)
+}
+
+/// [`product`] of whatever words these kernels multiply.
+pub(crate) fn product_by(
+    kernels: Kernels,
+    left: &impl Left,
+    rows: usize,
+    right: &Unpacked<'_>,
+    epilogue: Epilogue<'_>,
+) -> Vec<f32> {
     if rows <= TASK_ROWS {
         // Every panel is used once, so it is packed where it is used and never written to memory.
-        return packed_product(left, rows, right, epilogue);
+        return packed_product_by(kernels, left, rows, right, epilogue);
     }
-    packed_product(left, rows, &right.pack(), epilogue)
+    packed_product_by(kernels, left, rows, &right.pack(), epilogue)
 }
 
 /// [`product`] with a right-hand side that is packed already.
@@ -119,9 +161,20 @@ pub(crate) fn packed_product(
     right: &impl Right,
     epilogue: Epilogue<'_>,
 ) -> Vec<f32> {
+    packed_product_by(Kernels::in_use(), left, rows, right, epilogue)
+}
+
+/// [`product_by`] with a right-hand side that is packed already.
+pub(crate) fn packed_product_by(
+    kernels: Kernels,
+    left: &impl Left,
+    rows: usize,
+    right: &impl Right,
+    epilogue: Epilogue<'_>,
+) -> Vec<f32> {
     let tasks = tasks(rows, right.columns());
     let run = |place: Shared, (rows, columns): (Range<usize>, Range<usize>)| {
-        vectorised(Task { left, right, epilogue, place, kernels: Kernels::best(), rows, columns });
+        vectorised(Task { left, right, epilogue, place, kernels, rows, columns });
     };
     let write = |[place]: [Shared; 1]| match tasks.len() {
         1 => tasks.into_iter().for_each(|task| run(place, task)),
@@ -158,6 +211,8 @@ struct Task<'a, L, R> {
 }
 
 impl<L: Left, R: Right> Work for Task<'_, L, R> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self) {
         let (rows, columns) = (&self.rows, &self.columns);
@@ -180,16 +235,18 @@ impl<L: Left, R: Right> Work for Task<'_, L, R> {
             let repeated = pointers[rows.len() - 1];
             pointers[rows.len()..].fill(repeated);
             let write = if block == 0 { Write::Store } else { Write::Add };
-            for column in columns.clone().step_by(COLUMNS) {
-                let panel = self.right.panel(block, column / COLUMNS, &mut scratch);
-                let width = COLUMNS.min(columns.end - column);
+            let panels = columns.start / COLUMNS..columns.end.div_ceil(COLUMNS);
+            for group in self.kernels.groups(panels) {
+                let column = group.start * COLUMNS;
+                let width = columns.end.min(group.end * COLUMNS) - column;
+                let panels = (self.right.panels(block, group, &mut scratch), extent.1);
                 for (tile, pointers) in pointers.as_chunks::<ROWS>().0.iter().enumerate() {
                     let row = rows.start + tile * ROWS;
                     if rows.end <= row {
                         break;
                     }
                     let height = ROWS.min(rows.end - row);
-                    self.tile(pointers, panel, (row, column), (height, width), write);
+                    self.tile(pointers, panels, (row, column), (height, width), write);
                     if block + 1 == blocks.len() {
                         self.finish((row, column), (height, width));
                     }
@@ -204,31 +261,33 @@ impl<L: Left, R: Right> Task<'_, L, R> {
     fn tile(
         &self,
         pointers: &[*const f32; ROWS],
-        panel: &[f32],
+        (panels, depth): (&[f32], usize),
         (row, column): (usize, usize),
         (height, width): (usize, usize),
         write: Write,
     ) {
-        let depth = panel.len() / COLUMNS;
+        let stride = self.right.columns();
         // SAFETY: the pointers hold `depth` values by the contract of `Left`; the tile lies within
         // the rows and columns of this task, which no other task writes.
         unsafe {
-            let stride = self.right.columns();
-            let out = self.place.at(row * stride + column);
-            let (kernel, whole) = self.kernels.of(width);
-            if height == ROWS && width == whole {
-                kernel(depth, pointers, panel.as_ptr(), out, stride, write);
-            } else {
-                let operands = (pointers, panel.as_ptr());
-                partial(kernel, depth, operands, (out, stride), (height, width), write);
-            }
+            self.kernels.compute(&Tile {
+                depth,
+                rows: pointers,
+                panels: panels.as_ptr(),
+                apart: depth * COLUMNS,
+                out: self.place.at(row * stride + column),
+                stride,
+                height,
+                width,
+                write,
+            });
         }
     }
 
     #[inline(always)]
     fn finish(&self, (row, column): (usize, usize), (height, width): (usize, usize)) {
-        let Epilogue { bias, activation, residual } = self.epilogue;
-        if bias.is_none() && activation == Activation::Identity && residual.is_none() {
+        let Epilogue { bias, activation, residual, scales } = self.epilogue;
+        if self.epilogue.is_none() {
             return;
         }
         let stride = self.right.columns();
@@ -237,6 +296,9 @@ impl<L: Left, R: Right> Task<'_, L, R> {
             let values = unsafe {
                 std::slice::from_raw_parts_mut(self.place.at(r * stride + column), width)
             };
+            if let Some(scales) = scales {
+                scales.apply(r, column, values);
+            }
             if let Some(bias) = bias {
                 let bias = &bias[column..column + width];
                 values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);

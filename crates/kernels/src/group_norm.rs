@@ -8,7 +8,8 @@ use rayon::prelude::*;
 use crate::activation::Activation;
 use crate::lanes::{map, update};
 use crate::operation::{Operand, Operation, apply};
-use crate::rows::{dispatch, tasks, write_rows};
+use crate::rows::{tasks, write_rows};
+use crate::work::dispatch;
 use crate::{oracle, storage};
 
 /// Norm of `x` `[B, H, W, C]` over all pixels and the channels of each of `groups` groups, then

@@ -8,8 +8,8 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::{DType, Tensor};
 use rayon::prelude::*;
 
-use crate::rows::dispatch;
 use crate::storage;
+use crate::work::dispatch;
 
 /// The elements one thread takes at a time.
 const TASK: usize = 16 * 1024;

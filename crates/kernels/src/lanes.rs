@@ -1,7 +1,7 @@
 //! Loops over slices, written so that the compiler turns them into vector code.
 //!
 //! All of them are to be called where the machine's instructions are already chosen, that is, below
-//! [`crate::rows`] or `pulp::Arch::dispatch`, and are always inlined for that reason. Sums run in
+//! [`crate::rows`] or [`crate::work`], and are always inlined for that reason. Sums run in
 //! [`LANES`] partial sums by index modulo [`LANES`], joined by a fixed tree, so the result depends
 //! on the elements alone and not on the width of the machine's vectors.
 

@@ -10,7 +10,8 @@
 //!   among them or on the number of threads: work is cut by shape only, and the scalar tail of a
 //!   loop performs the same operations as its vector body.
 //! - **Accumulation is f32** whatever the storage type of the weights.
-//! - The best instructions of the machine are chosen at run time.
+//! - **Instruction sets** are one table, [`InstructionSet`]; the best of the machine is chosen at run
+//!   time, and in f32 all that have fused multiply-adds give the same bits.
 
 #![expect(
     unsafe_code,
@@ -24,6 +25,8 @@ mod convolution;
 mod gemm;
 mod group_norm;
 mod inplace;
+mod instruction_set;
+mod int8;
 mod lanes;
 mod levels;
 mod linear;
@@ -39,6 +42,7 @@ pub mod oracle;
 mod pack;
 mod peak;
 mod rope;
+mod rounding;
 mod rows;
 mod softmax;
 mod storage;
@@ -57,13 +61,16 @@ pub use attention::{
 pub use convolution::{CausalFrames, Convolution, causal_conv3d, conv2d, frames_conv2d};
 pub use group_norm::{group_moments, group_norm, group_norm_by};
 pub use inplace::{AdamStep, Moments, adamw, blend};
+pub use instruction_set::{InstructionSet, InstructionSetError, Operands};
+pub use int8::{Int8Matrix, linear_int8};
 pub use linear::linear;
 pub use linear_map::linear_map;
 pub use mapped::map_file;
 pub use modulate::{Modulation, gated_residual, modulate};
 pub use norm::{layer_norm, modulated_rms_norm, rms_norm};
-pub use peak::measure_fma_peak;
+pub use peak::{measure_fma_peak, measure_peak};
 pub use rope::rope;
+pub use rounding::to_bf16;
 pub use softmax::softmax;
 pub use sum::{sum, sum_squares};
 pub use unit_norm::unit_norm;

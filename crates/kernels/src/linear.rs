@@ -1,12 +1,16 @@
 //! Linear layers: every matrix of parameters meets its activations here.
 
+use std::borrow::Cow;
+
 use burn::backend::flex::FlexTensor;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
+use half::bf16;
 use rayon::prelude::*;
 
 use crate::activation::Activation;
-use crate::gemm::{Epilogue, Matrix, Shared, product};
-use crate::narrow::Stored;
+use crate::gemm::{Epilogue, Matrix, Shared, product, product_by};
+use crate::micro::Kernels;
+use crate::narrow::{Stored, words};
 use crate::operation::{Operand, Operation, apply};
 use crate::oracle;
 use crate::pack::{Order, Unpacked, blocks};
@@ -15,6 +19,9 @@ use crate::transpose::{SIDE, transpose_columns};
 
 /// `activation(x W^T + b)`: `x` is `[.., in]`, `weight` `[out, in]` in f32, bf16 or f16 as it is
 /// stored, `bias` `[out]`; the result is f32 `[.., out]`.
+///
+/// If both `x` and `weight` are bf16 and in no graph, they are multiplied as such where the
+/// instruction set does that; else whatever is narrow is widened.
 ///
 /// # Panics
 /// Panics if the last dim of `x` is not `in`; models check shapes when they load.
@@ -54,29 +61,28 @@ struct Saved {
 impl Operation<3> for Linear {
     type Saved = Saved;
 
+    fn plain(&self, [x, weight, bias]: [FlexTensor; 3]) -> FlexTensor {
+        let narrow = [&x, &weight].iter().all(|operand| operand.dtype() == DType::BF16);
+        match Kernels::of_bf16() {
+            Some(kernels) if narrow => self.in_bf16(kernels, [x, weight, bias]),
+            _ => self.forward([x, weight, bias]).0,
+        }
+    }
+
     fn forward(&self, [x, weight, bias]: [FlexTensor; 3]) -> (FlexTensor, Saved) {
         let (x, weight) = (storage::contiguous(x), storage::stored(weight));
         let bias = storage::contiguous(bias);
         let bias_values = storage::values(&bias);
-        let [outer, inner] = storage::sizes(&weight)[..] else { panic!("a weight is a matrix") };
-        let mut shape = storage::sizes(&x);
-        let last = shape.last_mut().expect("an input has at least one dim");
-        assert_eq!(
-            *last, inner,
-            "linear: an input of width {last} meets a weight of width {inner}"
-        );
-        *last = outer;
-
-        let rows = shape[..shape.len() - 1].iter().product();
+        let ([outer, inner], rows, shape) = sizes(&x, &weight);
         let right = Unpacked {
-            values: storage::weights(&weight),
+            values: storage::weights(&weight).into(),
             order: Order::ColumnsApart(inner),
             blocks: &blocks(inner),
             columns: outer,
         };
         let left = Matrix { values: storage::values(&x), stride: inner };
         let bias_values = (!bias_values.is_empty()).then_some(bias_values);
-        let epilogue = Epilogue { bias: bias_values, activation: self.0, residual: None };
+        let epilogue = Epilogue { bias: bias_values, activation: self.0, ..Epilogue::NONE };
         let out = product(&left, rows, &right, epilogue);
         let saved = Saved { x, weight, bias: bias_values.map_or(0, <[f32]>::len) };
         (storage::tensor(out, shape), saved)
@@ -96,7 +102,7 @@ impl Operation<3> for Linear {
         let rows = dy.len() / outer.max(1);
         let dx = wanted[0].then(|| {
             let right = Unpacked {
-                values: storage::weights(&saved.weight),
+                values: storage::weights(&saved.weight).into(),
                 order: Order::RowsApart(inner),
                 blocks: &blocks(outer),
                 columns: inner,
@@ -108,7 +114,7 @@ impl Operation<3> for Linear {
         let dw = wanted[1].then(|| {
             let transposed = transpose(dy, rows, outer);
             let right = Unpacked {
-                values: Stored::F32(storage::values(&saved.x)),
+                values: Stored::F32(storage::values(&saved.x)).into(),
                 order: Order::RowsApart(inner),
                 blocks: &blocks(rows),
                 columns: inner,
@@ -120,6 +126,60 @@ impl Operation<3> for Linear {
             .then(|| storage::tensor(column_sums(dy, outer), [outer]));
         [dx, dw, db]
     }
+}
+
+impl Linear {
+    /// The result from operands that are bf16: pairs of them are the words of the product.
+    fn in_bf16(&self, kernels: Kernels, [x, weight, bias]: [FlexTensor; 3]) -> FlexTensor {
+        let (x, weight) = (storage::stored(x), storage::stored(weight));
+        let bias = storage::contiguous(bias);
+        let bias_values = storage::values(&bias);
+        let ([outer, inner], rows, shape) = sizes(&x, &weight);
+        let (Stored::Bf16(left), Stored::Bf16(right)) =
+            (storage::weights(&x), storage::weights(&weight))
+        else {
+            unreachable!("both operands are bf16")
+        };
+        let (left, right) = (as_words(left, inner), as_words(right, inner));
+        let depth = inner.div_ceil(2);
+        let right = Unpacked {
+            values: Stored::F32(&right).into(),
+            order: Order::ColumnsApart(depth),
+            blocks: &blocks(depth),
+            columns: outer,
+        };
+        let left = Matrix { values: &left, stride: depth };
+        let bias = (!bias_values.is_empty()).then_some(bias_values);
+        let epilogue = Epilogue { bias, activation: self.0, ..Epilogue::NONE };
+        storage::tensor(product_by(kernels, &left, rows, &right, epilogue), shape)
+    }
+}
+
+/// The sizes of a weight `[out, in]`, the rows of its input, and the shape of the result.
+///
+/// # Panics
+/// Panics if the input does not fit.
+fn sizes(x: &FlexTensor, weight: &FlexTensor) -> ([usize; 2], usize, Vec<usize>) {
+    let [outer, inner] = storage::sizes(weight)[..] else { panic!("a weight is a matrix") };
+    let mut shape = storage::sizes(x);
+    let last = shape.last_mut().expect("an input has at least one dim");
+    assert_eq!(*last, inner, "linear: an input of width {last} meets a weight of width {inner}");
+    *last = outer;
+    let rows = shape[..shape.len() - 1].iter().product();
+    ([outer, inner], rows, shape)
+}
+
+/// Rows of so many bf16 as rows of words; copied where a row is no whole number of words.
+fn as_words(values: &[bf16], width: usize) -> Cow<'_, [f32]> {
+    if let (0, Some(words)) = (width % 2, words(values)) {
+        return Cow::Borrowed(words);
+    }
+    let word = |pair: &[bf16]| {
+        let high = pair.get(1).map_or(0, |high| u32::from(high.to_bits()) << 16);
+        f32::from_bits(u32::from(pair[0].to_bits()) | high)
+    };
+    let rows = values.par_chunks_exact(width.max(1));
+    Cow::Owned(rows.flat_map_iter(|row| row.chunks(2).map(word)).collect())
 }
 
 /// `[rows, columns]` to `[columns, rows]`.

@@ -4,11 +4,15 @@
 //! columns; a panel holds its sixteen values of one depth index side by side. Columns beyond the
 //! matrix are zero. Weights stored in bf16 or f16 are widened here and nowhere else.
 
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use half::bf16;
 use rayon::prelude::*;
 
 use crate::gemm::Shared;
-use crate::micro::COLUMNS;
-use crate::narrow::{Narrow, Stored};
+use crate::micro::{COLUMNS, PANELS};
+use crate::narrow::{Narrow, Packable, Stored};
 use crate::transpose::{SIDE, transpose_columns};
 
 /// How much of the depth one panel covers: sixteen columns of it fill half of a first-level cache.
@@ -39,19 +43,25 @@ pub(crate) trait Right: Sync {
     /// The columns of the matrix.
     fn columns(&self) -> usize;
 
-    /// The panel of block number `block` that starts at column `panel * COLUMNS`; it may lie in
-    /// `scratch`.
-    fn panel<'a>(&'a self, block: usize, panel: usize, scratch: &'a mut Scratch) -> &'a [f32];
+    /// Some panels of block number `block`, one after the other, at most [`PANELS`]; panel number
+    /// `p` starts at column `p * COLUMNS`. They may lie in `scratch`.
+    fn panels<'a>(
+        &'a self,
+        block: usize,
+        panels: Range<usize>,
+        scratch: &'a mut Scratch,
+    ) -> &'a [f32];
 }
 
-/// Room for one panel.
+/// Room for the panels of a tile. Nothing in it is written before it is needed.
 pub(crate) struct Scratch {
-    panel: [f32; BLOCK * COLUMNS],
+    panels: [MaybeUninit<f32>; PANELS * BLOCK * COLUMNS],
     widened: Widened,
 }
 
 impl Scratch {
-    pub(crate) const NEW: Scratch = Scratch { panel: [0.0; BLOCK * COLUMNS], widened: WIDENED };
+    pub(crate) const NEW: Scratch =
+        Scratch { panels: [MaybeUninit::uninit(); PANELS * BLOCK * COLUMNS], widened: WIDENED };
 }
 
 /// Room for half the columns of a panel, widened and not yet transposed.
@@ -62,7 +72,7 @@ const WIDENED: Widened = [[0.0; BLOCK]; SIDE];
 #[derive(Clone, Copy)]
 pub(crate) struct Unpacked<'a> {
     /// The values in their stored type.
-    pub(crate) values: Stored<'a>,
+    pub(crate) values: Packable<'a>,
     /// How they lie.
     pub(crate) order: Order,
     /// The blocks of the depth.
@@ -106,9 +116,11 @@ impl Unpacked<'_> {
         // SAFETY: by the caller's promise.
         unsafe {
             match self.values {
-                Stored::F32(values) => self.fill_from(values, place, widened),
-                Stored::Bf16(values) => self.fill_from(values, place, widened),
-                Stored::F16(values) => self.fill_from(values, place, widened),
+                Packable::Floats(Stored::F32(values)) => self.fill_from(values, place, widened),
+                Packable::Floats(Stored::Bf16(values)) => self.fill_from(values, place, widened),
+                Packable::Floats(Stored::F16(values)) => self.fill_from(values, place, widened),
+                Packable::Shorts(values) => self.fill_from(values, place, widened),
+                Packable::Bytes(values) => self.fill_from(values, place, widened),
             }
         }
     }
@@ -154,13 +166,22 @@ impl Right for Unpacked<'_> {
     }
 
     #[inline(always)]
-    fn panel<'a>(&'a self, block: usize, panel: usize, scratch: &'a mut Scratch) -> &'a [f32] {
-        let (block, first) = (self.blocks[block], panel * COLUMNS);
-        let values = &mut scratch.panel[..block.1 * COLUMNS];
-        let panel = Shared(values.as_mut_ptr());
-        // SAFETY: the slice is as long as the panel.
-        unsafe { self.fill(Place { block, first, panel }, &mut scratch.widened) };
-        values
+    fn panels<'a>(
+        &'a self,
+        block: usize,
+        panels: Range<usize>,
+        scratch: &'a mut Scratch,
+    ) -> &'a [f32] {
+        let block = self.blocks[block];
+        let values = &mut scratch.panels[..panels.len() * block.1 * COLUMNS];
+        for (values, panel) in values.chunks_exact_mut(block.1 * COLUMNS).zip(panels) {
+            let place = Shared(values.as_mut_ptr().cast());
+            let place = Place { block, first: panel * COLUMNS, panel: place };
+            // SAFETY: the chunk is as long as a panel.
+            unsafe { self.fill(place, &mut scratch.widened) };
+        }
+        // SAFETY: every panel of the slice was filled.
+        unsafe { values.assume_init_ref() }
     }
 }
 
@@ -221,7 +242,40 @@ pub(crate) struct Panels {
 impl Panels {
     /// Packs on this thread, for products that one task keeps to itself.
     pub(crate) fn local(values: &[f32], order: Order, blocks: &[Block], columns: usize) -> Panels {
-        Unpacked { values: Stored::F32(values), order, blocks, columns }.pack_here()
+        Unpacked { values: Stored::F32(values).into(), order, blocks, columns }.pack_here()
+    }
+
+    /// Packs pairs of rows, which lie `stride` apart: a word holds one column of two of them. Blocks
+    /// count pairs; a pair that lacks its second of so many `rows` has a zero there.
+    pub(crate) fn of_pairs(
+        values: &[bf16],
+        (stride, rows): (usize, usize),
+        blocks: &[Block],
+        columns: usize,
+    ) -> Panels {
+        let mut panels = Panels::unfilled(blocks.to_vec(), columns);
+        for Place { block: (start, depth), first, panel } in panels.places() {
+            let wide = COLUMNS.min(columns - first);
+            for k in 0..depth {
+                let row = 2 * (start + k);
+                let group = |row: usize| {
+                    let mut group = [bf16::ZERO; COLUMNS];
+                    if row < rows {
+                        group[..wide].copy_from_slice(&values[row * stride + first..][..wide]);
+                    }
+                    group
+                };
+                let (low, high) = (group(row), group(row + 1));
+                let words: [f32; COLUMNS] = std::array::from_fn(|c| {
+                    let bits = [low[c], high[c]].map(|half| u32::from(half.to_bits()));
+                    f32::from_bits(bits[0] | bits[1] << 16)
+                });
+                // SAFETY: a place is a whole panel.
+                unsafe { panel.0.add(k * COLUMNS).cast::<[f32; COLUMNS]>().write(words) };
+            }
+        }
+        // SAFETY: every panel was filled.
+        unsafe { panels.filled() }
     }
 
     /// Panels whose values are still to be written.
@@ -261,11 +315,11 @@ impl Panels {
         self
     }
 
-    /// The panel of block number `block` that starts at column `panel * COLUMNS`.
+    /// Some panels of block number `block`, one after the other.
     #[inline(always)]
-    pub(crate) fn at(&self, block: usize, panel: usize) -> &[f32] {
+    pub(crate) fn at(&self, block: usize, panels: Range<usize>) -> &[f32] {
         let length = self.blocks[block].1 * COLUMNS;
-        &self.values[self.starts[block] + panel * length..][..length]
+        &self.values[self.starts[block] + panels.start * length..][..panels.len() * length]
     }
 }
 
@@ -279,7 +333,7 @@ impl Right for Panels {
     }
 
     #[inline(always)]
-    fn panel<'a>(&'a self, block: usize, panel: usize, _: &'a mut Scratch) -> &'a [f32] {
-        self.at(block, panel)
+    fn panels<'a>(&'a self, block: usize, panels: Range<usize>, _: &'a mut Scratch) -> &'a [f32] {
+        self.at(block, panels)
     }
 }

@@ -6,8 +6,9 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
+
+use crate::work::dispatch;
 
 /// How many elements one task writes: enough to pay for handing it to a thread, few enough to stay
 /// in the second-level cache.
@@ -117,28 +118,6 @@ pub(crate) fn write(
     // SAFETY: `split` gave every slot to a row of some task, and every row came back as written.
     unsafe { values.set_len(cut.length) };
     (values, sums)
-}
-
-/// Runs `work`, which must be always inlined, compiled for the best instructions of the machine.
-///
-/// A closure given to pulp itself is called through a shim, which the compiler may leave behind for
-/// the lowest instructions; a method of ours is inlined for sure.
-pub(crate) fn dispatch<A, R>(argument: A, work: impl Fn(A) -> R) -> R {
-    Arch::new().dispatch(Work { argument, work })
-}
-
-struct Work<A, F> {
-    argument: A,
-    work: F,
-}
-
-impl<A, R, F: Fn(A) -> R> WithSimd for Work<A, F> {
-    type Output = R;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) -> R {
-        (self.work)(self.argument)
-    }
 }
 
 /// Whole rows in tasks of about [`TASK`] elements.

@@ -8,7 +8,7 @@ use burn::tensor::{Shape, Tensor};
 use rayon::prelude::*;
 
 use crate::operation::{Operand, Operation, apply};
-use crate::rows::dispatch;
+use crate::work::dispatch;
 use crate::{lanes, oracle, storage};
 
 /// Few enough elements that their sum in f32 lanes keeps all but the last digits.

@@ -1,6 +1,8 @@
 //! Columns transposed into rows, eight at a time: the one transposition that packing, attention's
 //! backward pass and gradients of weights share.
 
+use crate::instruction_set::InstructionSet;
+
 /// How many columns are transposed together: the floats of one vector.
 pub(crate) const SIDE: usize = 8;
 
@@ -12,13 +14,15 @@ pub(crate) const SIDE: usize = 8;
 pub(crate) type Transpose =
     unsafe fn(depth: usize, columns: &[*const f32; SIDE], to: *mut f32, stride: usize);
 
-/// The best way to transpose on this machine.
+/// The best way to transpose in the set in use.
 pub(crate) fn transpose_columns() -> Transpose {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx") {
-        return avx;
+    match InstructionSet::in_use() {
+        InstructionSet::Portable => portable,
+        #[cfg(target_arch = "x86_64")]
+        _ => avx,
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => portable,
     }
-    portable
 }
 
 /// Eight vectors of eight at a time, transposed within registers.

@@ -1,28 +1,39 @@
 //! Choosing the machine's instructions once for a whole piece of work.
 
-use pulp::{Arch, Simd, WithSimd};
+use crate::instruction_set;
 
 /// A piece of work whose loops are worth compiling for every kind of machine.
 ///
 /// A closure would do, were it not that the compiler may leave its body outside the function that
 /// carries the instructions; a method marked `#[inline(always)]` is inside for certain.
 pub(crate) trait Work {
+    /// What comes of it.
+    type Output;
+
     /// Does it. To be marked `#[inline(always)]`.
-    fn run(self);
+    fn run(self) -> Self::Output;
 }
 
-/// Runs `work` with the best instructions of this machine.
-pub(crate) fn vectorised(work: impl Work) {
-    Arch::new().dispatch(Dispatched(work));
+/// Runs `work` compiled for the instruction set in use.
+pub(crate) fn vectorised<W: Work>(work: W) -> W::Output {
+    instruction_set::run(work)
 }
 
-struct Dispatched<W>(W);
+/// [`vectorised`] for a closure, which must be marked `#[inline(always)]` itself.
+pub(crate) fn dispatch<A, R>(argument: A, work: impl Fn(A) -> R) -> R {
+    vectorised(Call { argument, work })
+}
 
-impl<W: Work> WithSimd for Dispatched<W> {
-    type Output = ();
+struct Call<A, F> {
+    argument: A,
+    work: F,
+}
+
+impl<A, R, F: Fn(A) -> R> Work for Call<A, F> {
+    type Output = R;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        self.0.run();
+    fn run(self) -> R {
+        (self.work)(self.argument)
     }
 }

@@ -174,11 +174,16 @@ impl LayoutArguments {
         let threads = threads.unwrap_or((cores / size).max(1));
         let deadline = Duration::from_secs(self.timeout);
         let ranks = Ranks { threads, deadline, ..Ranks::new(size) };
+        let set = crate::threads::instruction_set()?;
+        let on_rank = |group: Group| {
+            set.claim_pool();
+            body(group)
+        };
         if Process::of_job().is_some() {
-            return run_as_process(&ranks, body);
+            return run_as_process(&ranks, on_rank);
         }
         let mut results: Vec<Outcome<T>> = ranks
-            .run(body)
+            .run(on_rank)
             .into_iter()
             .map(|result| result.unwrap_or_else(|error| Err(Failure::Rank(error.to_string()))))
             .collect();

@@ -12,6 +12,7 @@ mod generate;
 mod given;
 mod hub;
 mod inputs;
+mod inspect;
 mod launch;
 mod layout;
 mod output;
@@ -29,7 +30,6 @@ mod voice;
 mod watch;
 
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -68,14 +68,11 @@ enum Command {
     Preprocess(Box<preprocess::Arguments>),
     /// Tell which clips of a dataset would be skipped, and why.
     Doctor(Box<doctor::Arguments>),
-    /// Tell what a safetensors file, a diffusers folder or a config is.
+    /// Tell what a safetensors file, a diffusers folder or a config is, or what this machine can do.
     #[command(
-        after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors"
+        after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors\n  moviola inspect --machine"
     )]
-    Inspect {
-        /// A file or a folder.
-        path: PathBuf,
-    },
+    Inspect(inspect::Arguments),
 }
 
 impl Command {
@@ -88,7 +85,7 @@ impl Command {
             Command::Exam(_) => "exam",
             Command::Preprocess(_) => "preprocess",
             Command::Doctor(_) => "doctor",
-            Command::Inspect { .. } => "inspect",
+            Command::Inspect(_) => "inspect",
         }
     }
 }
@@ -115,7 +112,7 @@ fn main() -> ExitCode {
         Command::Exam(arguments) => done(exam::run(&arguments, voice, &clock)),
         Command::Preprocess(arguments) => preprocess::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Inspect { path } => done(inspect(&path)),
+        Command::Inspect(arguments) => done(inspect::run(&arguments)),
     };
     finish(result, voice)
 }
@@ -168,10 +165,6 @@ fn shortened(text: &str) -> String {
         format!("{first} … {last}")
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n")
-}
-
-fn inspect(path: &std::path::Path) -> Outcome {
-    Ok(say(format_args!("{}", engine::inspect(path)?))?)
 }
 
 /// What the user typed, to be typed again in a shell.

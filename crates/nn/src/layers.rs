@@ -1,7 +1,7 @@
 //! Parametrised layers, as handles on their tensors.
 
 use burn::tensor::{DType, Int, Tensor};
-use kernels::{Activation, Modulation};
+use kernels::{Activation, Int8Matrix, Modulation};
 
 use crate::error::Result;
 
@@ -21,6 +21,16 @@ impl Linear {
     /// A layer with its whole matrix `[outputs, inputs]`.
     pub fn dense(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Linear {
         Linear(Box::new(Dense { weight, bias }))
+    }
+
+    /// The same, but if the matrix is bf16, so is what it is multiplied with.
+    pub(crate) fn rounding(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Linear {
+        Linear(Box::new(Rounding(Dense { weight, bias })))
+    }
+
+    /// The same with a matrix that is held in bytes.
+    pub(crate) fn quantized(weight: Int8Matrix, bias: Option<Tensor<1>>) -> Linear {
+        Linear(Box::new(Quantized { weight, bias }))
     }
 
     /// A layer with a map of the caller's.
@@ -62,6 +72,27 @@ struct Dense {
 impl Project for Dense {
     fn project(&self, x: Tensor<2>, activation: Activation) -> Result<Tensor<2>> {
         Ok(kernels::linear(x, self.weight.clone(), self.bias.clone(), activation))
+    }
+}
+
+/// Rounds its input where the matrix is rounded; a graph keeps what it has.
+struct Rounding(Dense);
+
+impl Project for Rounding {
+    fn project(&self, x: Tensor<2>, activation: Activation) -> Result<Tensor<2>> {
+        let narrow = self.0.weight.dtype() == DType::BF16 && !x.device().is_autodiff();
+        self.0.project(if narrow { kernels::to_bf16(x) } else { x }, activation)
+    }
+}
+
+struct Quantized {
+    weight: Int8Matrix,
+    bias: Option<Tensor<1>>,
+}
+
+impl Project for Quantized {
+    fn project(&self, x: Tensor<2>, activation: Activation) -> Result<Tensor<2>> {
+        Ok(kernels::linear_int8(x, &self.weight, self.bias.clone(), activation))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::Tensor;
+use kernels::Int8Matrix;
 
 /// How a layer is split over the ranks of tensor parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,16 @@ impl Part {
     /// Its part of a matrix `[outputs, inputs]`.
     pub fn of(&self, matrix: Tensor<2>) -> Tensor<2> {
         cut(cut(matrix, 0, self.outputs.as_ref()), 1, self.inputs.as_ref())
+    }
+
+    /// The same of a matrix in bytes.
+    pub(crate) fn of_bytes(&self, matrix: Int8Matrix) -> Int8Matrix {
+        if *self == Part::WHOLE {
+            return matrix;
+        }
+        let [outputs, inputs] = matrix.shape();
+        let outputs = self.outputs.clone().unwrap_or(0..outputs);
+        matrix.part(outputs, self.inputs.clone().unwrap_or(0..inputs))
     }
 
     /// Its part of one value per output.

@@ -1,6 +1,7 @@
 //! Where parameters come from, and how layers are made of them.
 
 use burn::tensor::{DType, Tensor};
+use kernels::Int8Matrix;
 
 use crate::error::Result;
 use crate::image::{Convolution2d, Convolution3d, GroupNorm, Strip};
@@ -41,6 +42,19 @@ pub trait Provider {
     /// What layers that look at neighbouring pixels see of an image, where ranks share images.
     fn strip(&self) -> Strip {
         self.inner().and_then(Provider::strip)
+    }
+
+    /// The matrix `name` of a linear layer, if it is held in bytes; the model wants it in `shape`.
+    ///
+    /// # Errors
+    /// It has another shape.
+    fn quantized(&self, name: &str, shape: [usize; 2]) -> Result<Option<Int8Matrix>> {
+        self.inner().map_or(Ok(None), |inner| inner.quantized(name, shape))
+    }
+
+    /// Whether a matrix that is bf16 has its input rounded to bf16 too. Asked of the outermost provider.
+    fn rounds_inputs(&self) -> bool {
+        false
     }
 
     /// `x W^T + b`, `W` being `part` of `[outputs, inputs]`, and `b` the same of `[outputs]`.
@@ -228,14 +242,23 @@ fn matrix(
     bias: Bias,
     part: &Part,
 ) -> Result<Linear> {
-    let weight = leaves.values(&format!("{name}.weight"), shape)?;
     let bias = match bias {
         Bias::With => Some(leaves.values(&format!("{name}.bias"), &shape[..1])?),
         Bias::Without => None,
     };
+    let name = format!("{name}.weight");
     let inputs = shape[1..].iter().product();
+    if let Some(weight) = leaves.quantized(&name, [shape[0], inputs])? {
+        let bias = bias.map(|bias| part.of_outputs(bias));
+        return Ok(Linear::quantized(part.of_bytes(weight), bias));
+    }
+    let weight = leaves.values(&name, shape)?;
     let weight = part.of(weight.reshape([shape[0], inputs]));
-    Ok(Linear::dense(weight, bias.map(|bias| part.of_outputs(bias))))
+    let bias = bias.map(|bias| part.of_outputs(bias));
+    Ok(match leaves.rounds_inputs() {
+        true => Linear::rounding(weight, bias),
+        false => Linear::dense(weight, bias),
+    })
 }
 
 /// A part of a layer in the type it is stored in.

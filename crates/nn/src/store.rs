@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::backend::AllocationProperty;
 use burn::tensor::{Bytes, DType, Device, Tensor, TensorData};
+use kernels::Int8Matrix;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::error::{Error, Result};
@@ -17,6 +18,13 @@ pub enum Precision {
     Stored,
     /// bf16.
     Bf16,
+}
+
+/// How the matrices of linear layers are held beyond a float type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantization {
+    /// Bytes with one scale per output; inputs are rounded to bytes row by row.
+    Int8,
 }
 
 /// One named tensor: its values in a row, and its shape.
@@ -57,13 +65,15 @@ impl Parameter {
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     parameters: BTreeMap<String, Parameter>,
+    /// Matrices of linear layers that are held in bytes.
+    quantized: BTreeMap<String, Int8Matrix>,
     origin: String,
 }
 
 impl Store {
     /// An empty store; `origin` names it in messages.
     pub fn new(origin: impl Into<String>) -> Store {
-        Store { parameters: BTreeMap::new(), origin: origin.into() }
+        Store { origin: origin.into(), ..Store::default() }
     }
 
     /// Maps the given safetensors files. Nothing is read until it is used or cast.
@@ -118,6 +128,28 @@ impl Store {
         Ok(())
     }
 
+    /// Holds those of the named parameters that are matrices as `quantization` says, one after the other:
+    /// none but the last is held as it was any more. They are then found by [`Store::quantized`] alone.
+    pub fn quantize<'a>(
+        &mut self,
+        names: impl IntoIterator<Item = &'a str>,
+        quantization: Quantization,
+    ) {
+        let Quantization::Int8 = quantization;
+        for name in names {
+            let matrix = self.get(name).is_some_and(|parameter| parameter.shape.len() == 2);
+            if let Some(parameter) = matrix.then(|| self.remove(name)).flatten() {
+                let matrix = Int8Matrix::nearest(parameter.tensor());
+                self.quantized.insert(name.to_owned(), matrix);
+            }
+        }
+    }
+
+    /// A matrix that is held in bytes.
+    pub fn quantized(&self, name: &str) -> Option<&Int8Matrix> {
+        self.quantized.get(name)
+    }
+
     /// Where the parameters come from, for messages.
     pub fn origin(&self) -> &str {
         &self.origin
@@ -145,10 +177,18 @@ impl Store {
 
     /// The same parameters under the names `rename` gives; `None` drops one.
     pub fn renamed(self, rename: impl Fn(&str) -> Option<String>) -> Store {
-        let parameters = self.parameters.into_iter();
-        let parameters =
-            parameters.filter_map(|(name, value)| rename(&name).map(|name| (name, value)));
-        Store { parameters: parameters.collect(), origin: self.origin }
+        fn renamed<T>(
+            all: BTreeMap<String, T>,
+            rename: impl Fn(&str) -> Option<String>,
+        ) -> BTreeMap<String, T> {
+            let all = all.into_iter();
+            all.filter_map(|(name, value)| rename(&name).map(|name| (name, value))).collect()
+        }
+        Store {
+            parameters: renamed(self.parameters, &rename),
+            quantized: renamed(self.quantized, &rename),
+            origin: self.origin,
+        }
     }
 
     /// The first tensor with a value that is not finite.

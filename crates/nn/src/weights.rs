@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use burn::tensor::{DType, Tensor};
+use kernels::Int8Matrix;
 
 use crate::error::{Error, Result, most_similar};
 use crate::image::{Convolution2d, Convolution3d, GroupNorm, PixelAttention};
@@ -32,6 +33,16 @@ impl<'a> Weights<'a> {
     /// The cursor below `name`.
     pub fn at(&self, name: impl std::fmt::Display) -> Weights<'a> {
         Weights { provider: self.provider, prefix: self.name(name) }
+    }
+
+    /// Where the layers come from.
+    pub(crate) fn provider(&self) -> &'a dyn Provider {
+        self.provider
+    }
+
+    /// The same cursor over another provider.
+    pub(crate) fn over<'b>(&self, provider: &'b dyn Provider) -> Weights<'b> {
+        Weights { provider, prefix: self.prefix.clone() }
     }
 
     fn name(&self, name: impl std::fmt::Display) -> String {
@@ -201,7 +212,20 @@ impl Provider for Store {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
+        self.get(name).is_some() || Store::quantized(self, name).is_some()
+    }
+
+    fn quantized(&self, name: &str, shape: [usize; 2]) -> Result<Option<Int8Matrix>> {
+        let Some(matrix) = Store::quantized(self, name) else { return Ok(None) };
+        match matrix.shape() == shape {
+            true => Ok(Some(matrix.clone())),
+            false => Err(Error::Misshapen {
+                name: name.to_owned(),
+                origin: self.origin().to_owned(),
+                got: matrix.shape().to_vec(),
+                want: shape.to_vec(),
+            }),
+        }
     }
 }
 
@@ -209,6 +233,8 @@ impl Provider for Store {
 struct Watched<'a> {
     store: &'a Store,
     used: RefCell<BTreeSet<String>>,
+    /// The matrices of linear layers.
+    linears: RefCell<BTreeSet<String>>,
 }
 
 impl Provider for Watched<'_> {
@@ -220,11 +246,24 @@ impl Provider for Watched<'_> {
     fn has(&self, name: &str) -> bool {
         Provider::has(self.store, name)
     }
+
+    fn linear(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        sizes: [usize; 2],
+        bias: Bias,
+        part: &Part,
+    ) -> Result<Linear> {
+        self.linears.borrow_mut().insert(format!("{name}.weight"));
+        self.store.linear(leaves, name, sizes, bias, part)
+    }
 }
 
 impl Store {
     /// Checks that a model and this store agree: `declare` asks for every layer of the model once,
-    /// and whatever it does not ask for must not be here, except names that `ignored` accepts.
+    /// and whatever it does not ask for must not be here, except names that `ignored` accepts. Returns
+    /// the names of the matrices of its linear layers.
     ///
     /// # Errors
     /// A parameter is missing, misshapen or unused.
@@ -232,8 +271,9 @@ impl Store {
         &self,
         ignored: &[&str],
         declare: impl FnOnce(&Weights<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let watched = Watched { store: self, used: RefCell::new(BTreeSet::new()) };
+    ) -> Result<BTreeSet<String>> {
+        let (used, linears) = (RefCell::default(), RefCell::default());
+        let watched = Watched { store: self, used, linears };
         declare(&Weights::new(&watched))?;
         let used = watched.used.into_inner();
         let unused: Vec<&str> = self
@@ -242,7 +282,7 @@ impl Store {
             .filter(|name| !used.contains(*name) && !ignored.contains(name))
             .collect();
         match unused.first() {
-            None => Ok(()),
+            None => Ok(watched.linears.into_inner()),
             Some(name) => Err(Error::Unused {
                 name: (*name).to_owned(),
                 count: unused.len(),

@@ -23,7 +23,9 @@ pub(super) fn all() -> Vec<Case> {
     vec![
         case("linear_2048x1536x8960_f32", Some(linear), None),
         case("linear_2048x1536x8960_bf16", Some(linear), None),
+        case("linear_2048x1536x8960_int8", Some(linear), None),
         case("attention_12x2048x128_forward", Some(attention), Some(1.0)),
+        case("attention_bf16_12x2048x128_forward", Some(attention), None),
         // The backward of a product is two products; work that is done again is not counted.
         case("attention_12x2048x128_forward_backward", Some(3.0 * attention), Some(1.0)),
         case("gelu_tanh_2048x8960", None, Some(1.5)),

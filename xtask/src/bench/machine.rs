@@ -5,12 +5,38 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
-/// The processor's name and the number of threads used.
+/// The instruction sets that matter to products, as Linux calls them and as people do.
+const SETS: [(&str, &str); 6] = [
+    ("avx2", "AVX2"),
+    ("avx512f", "AVX-512"),
+    ("avx512_vnni", "AVX512-VNNI"),
+    ("avx512_bf16", "AVX512-BF16"),
+    ("amx_tile", "AMX"),
+    ("asimd", "NEON"),
+];
+
+/// The kind of machine: the processor's name, which says little of a virtual machine, and its
+/// instruction sets. Numbers of one kind are not put in the place of another's.
+pub(super) fn kind() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = model_name(&text).unwrap_or_else(|| std::env::consts::ARCH.to_string());
+    match sets(&text)[..] {
+        [] => name,
+        ref sets => format!("{name} with {}", sets.join(", ")),
+    }
+}
+
+/// The same and the number of threads used.
 pub(super) fn describe(threads: usize) -> String {
-    let name = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| model_name(&text));
-    let name = name.unwrap_or_else(|| std::env::consts::ARCH.to_string());
     let plural = if threads == 1 { "" } else { "s" };
-    format!("{name}, {threads} thread{plural}")
+    format!("{}; {threads} thread{plural}", kind())
+}
+
+fn sets(cpuinfo: &str) -> Vec<&'static str> {
+    let line = |line: &&str| line.starts_with("flags") || line.starts_with("Features");
+    let line = cpuinfo.lines().find(line).unwrap_or_default();
+    let has = |flag: &str| line.split_whitespace().any(|own| own == flag);
+    SETS.iter().filter(|(flag, _)| has(flag)).map(|(_, name)| *name).collect()
 }
 
 fn model_name(cpuinfo: &str) -> Option<String> {
@@ -73,5 +99,13 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: Some CPU 9000\nmodel name\t: Other\n";
         assert_eq!(model_name(text).as_deref(), Some("Some CPU 9000"));
         assert_eq!(model_name("processor : 0"), None);
+    }
+
+    #[test]
+    fn instruction_sets_are_named() {
+        let text = "flags\t\t: fpu avx2 avx512f avx512_bf16\nother: amx_tile\n";
+        assert_eq!(sets(text), ["AVX2", "AVX-512", "AVX512-BF16"]);
+        assert_eq!(sets("Features\t: fp asimd\n"), ["NEON"]);
+        assert!(sets("flags : fpu avx").is_empty());
     }
 }

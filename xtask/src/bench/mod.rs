@@ -66,6 +66,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let torch = bench.start_torch()?.hello.clone();
     let mut report = Report {
         command: repeating_command(options, bench.threads),
+        kind: machine::kind(),
         machine: machine::describe(bench.threads),
         date: machine::today()?,
         versions: vec![peak.hello.version.clone(), torch.version.clone()],

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-const BEGIN: &str = "<!-- bench:begin -->";
+const BEGIN: &str = "<!-- bench:begin ";
 const END: &str = "<!-- bench:end -->";
 
 /// What one side needed for one case.
@@ -49,6 +49,8 @@ impl Row {
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) command: String,
+    /// The kind of machine, whose section of the file this is.
+    pub(super) kind: String,
     pub(super) machine: String,
     pub(super) date: String,
     pub(super) versions: Vec<String>,
@@ -141,11 +143,11 @@ impl Report {
         rows.collect::<Vec<_>>().join("; ")
     }
 
-    /// Puts the table between the marks in the file at `path`.
+    /// Puts the table into the section of this kind of machine in the file at `path`.
     pub(super) fn record(&self, path: &Path) -> Result<()> {
         let shown = path.display();
         let old = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-        let new = replace_between_marks(&old, &self.to_markdown())
+        let new = replace_section(&old, &self.kind, &self.to_markdown())
             .with_context(|| format!("cannot record in {shown}"))?;
         fs::write(path, new).with_context(|| format!("cannot write {shown}"))
     }
@@ -155,15 +157,23 @@ fn or_dash(value: Option<f64>, unit: &str) -> String {
     value.map_or("–".to_string(), |value| format!("{value:.0}{unit}"))
 }
 
-fn replace_between_marks(old: &str, table: &str) -> Result<String> {
-    let parts = old.split_once(BEGIN).and_then(|(before, rest)| {
-        let (_, after) = rest.split_once(END)?;
-        Some((before, after))
-    });
-    let Some((before, after)) = parts else {
-        bail!("the marks {BEGIN} and {END} are missing; put them where the table belongs");
+/// `old` with `table` in the section of a kind of machine, which is added behind the others if there is
+/// none yet.
+fn replace_section(old: &str, kind: &str, table: &str) -> Result<String> {
+    let begin = format!("{BEGIN}{kind} -->");
+    let section = format!("{begin}\n{table}\n{END}");
+    if let Some((before, rest)) = old.split_once(&begin) {
+        let Some((_, after)) = rest.split_once(END) else {
+            bail!("the mark {begin} has no {END} behind it; put it where the table ends");
+        };
+        return Ok(format!("{before}{section}{after}"));
+    }
+    let Some((before, after)) = old.rsplit_once(END) else {
+        bail!(
+            "there is no section, from {BEGIN}KIND --> to {END}, behind which another could stand"
+        );
     };
-    Ok(format!("{before}{BEGIN}\n{table}\n{END}{after}"))
+    Ok(format!("{before}{END}\n\n## {kind}\n\n{section}{after}"))
 }
 
 #[cfg(test)]
@@ -217,12 +227,19 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_between_the_marks_changes() {
-        let old = format!("above\n{BEGIN}\nold\n{END}\nbelow\n");
-        let new = replace_between_marks(&old, "new").unwrap();
-        assert_eq!(new, format!("above\n{BEGIN}\nnew\n{END}\nbelow\n"));
-        assert_eq!(replace_between_marks(&new, "new").unwrap(), new);
-        let message = replace_between_marks("no marks", "new").unwrap_err().to_string();
+    fn a_machine_replaces_its_own_section_and_no_other() {
+        let section = |kind: &str, table: &str| format!("{BEGIN}{kind} -->\n{table}\n{END}");
+        let old = format!("above\n{}\nbelow\n", section("one", "old"));
+        let new = replace_section(&old, "one", "new").unwrap();
+        assert_eq!(new, format!("above\n{}\nbelow\n", section("one", "new")));
+        assert_eq!(replace_section(&new, "one", "new").unwrap(), new);
+        let both = replace_section(&new, "one with more", "its own").unwrap();
+        let added = format!("## one with more\n\n{}", section("one with more", "its own"));
+        let first = section("one", "new");
+        assert_eq!(both, format!("above\n{first}\n\n{added}\nbelow\n"));
+        let again = replace_section(&both, "one", "newest").unwrap();
+        assert_eq!(again, both.replace("\nnew\n", "\nnewest\n"));
+        let message = replace_section("no marks", "one", "new").unwrap_err().to_string();
         assert!(message.contains("bench:begin"), "{message}");
     }
 }

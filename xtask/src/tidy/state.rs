@@ -5,7 +5,7 @@ use super::pieces::{Piece, Token, closing};
 use super::source::Source;
 
 /// The folders whose code may read the environment.
-const ENVIRONMENT_READERS: [&str; 2] = ["crates/moviola/", "xtask/"];
+const ENVIRONMENT_READERS: [&str; 3] = ["crates/moviola/", "benches/worker/", "xtask/"];
 
 /// The functions of `std::env` that read or change it.
 const ENVIRONMENT_FUNCTIONS: [&str; 6] =
@@ -36,7 +36,7 @@ const MUTABLE_TYPES: [&str; 12] = [
     "UnsafeCell",
 ];
 
-/// `std::env::var` and its kin only in the binary and in xtask.
+/// `std::env::var` and its kin only in programs.
 pub(super) fn check_environment(source: &Source) -> Vec<Violation> {
     if is_under(source, &ENVIRONMENT_READERS) {
         return Vec::new();
@@ -171,6 +171,7 @@ mod tests {
             assert_eq!(environment("crates/nn/src/a.rs", planted), 1, "{planted}");
             assert_eq!(environment("testkit/src/a.rs", planted), 1, "{planted}");
             assert_eq!(environment("crates/moviola/src/a.rs", planted), 0, "{planted}");
+            assert_eq!(environment("benches/worker/src/a.rs", planted), 0, "{planted}");
             assert_eq!(environment("xtask/src/a.rs", planted), 0, "{planted}");
         }
     }

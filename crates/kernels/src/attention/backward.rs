@@ -12,7 +12,7 @@ use super::exponential::exp2;
 use super::shape::{Extents, Mask};
 use super::tile::{TILE_QUERIES, multiply};
 use crate::gemm::{Shared, written};
-use crate::micro::{COLUMNS, Write};
+use crate::micro::{COLUMNS, Kernels, Write};
 use crate::pack::{BLOCK, Block, Order, Panels, Right, blocks};
 use crate::transpose::{SIDE, transpose_columns};
 use crate::work::{Work, vectorised};
@@ -87,6 +87,8 @@ struct Differentiate<'a> {
 }
 
 impl Work for Differentiate<'_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self) {
         // SAFETY: each head writes its own part of the gradients.
@@ -176,19 +178,22 @@ impl<'a> Head<'a> {
         self.scores(keys, count, (&self.q_as_columns, columns.clone()), probabilities);
         self.scores(values, count, (&self.gradient_as_columns, columns.clone()), slopes);
         self.differentiate(scratch, (first, count), columns);
+        let kernels = Kernels::in_use();
         // SAFETY: the tiles have `count` rows of `wide` values, the sums whole padded rows.
         unsafe {
             let probabilities = (scratch.probabilities.as_ptr(), QUERIES);
             let right = (&self.gradient_as_rows, block, 0..width);
-            multiply(probabilities, count, right, (scratch.dv.as_mut_ptr(), padded), Write::Add);
+            let out = (scratch.dv.as_mut_ptr(), padded);
+            multiply(kernels, probabilities, count, right, out, Write::Add);
             let slopes = (scratch.slopes.as_ptr(), QUERIES);
             let right = (&self.q_as_rows, block, 0..width);
-            multiply(slopes, count, right, (scratch.dk.as_mut_ptr(), padded), Write::Add);
+            let out = (scratch.dk.as_mut_ptr(), padded);
+            multiply(kernels, slopes, count, right, out, Write::Add);
             transpose_slopes(&scratch.slopes, (count, wide), &mut scratch.transposed);
             let transposed = (scratch.transposed.as_ptr(), TILE_KEYS);
             let right = (&self.k_as_rows, tile, 0..width);
             let place = scratch.dq.as_mut_ptr().add(start * padded);
-            multiply(transposed, wide, right, (place, padded), Write::Add);
+            multiply(kernels, transposed, wide, right, (place, padded), Write::Add);
         }
     }
 
@@ -217,8 +222,9 @@ impl<'a> Head<'a> {
             let write = if block == 0 { Write::Store } else { Write::Add };
             let left = (left[*offset..].as_ptr(), width);
             let right = (right, block, queries.clone());
+            let out = (out.as_mut_ptr(), QUERIES);
             // SAFETY: every key has the whole width; `out` holds whole tiles.
-            unsafe { multiply(left, count, right, (out.as_mut_ptr(), QUERIES), write) };
+            unsafe { multiply(Kernels::in_use(), left, count, right, out, write) };
         }
     }
 

@@ -9,11 +9,12 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::exponential::exp2;
+use super::operands::{Operands, pair_up};
 use super::shape::{Extents, Mask};
 use super::tile::{TILE_QUERIES, multiply};
 use crate::gemm::{Shared, written};
 use crate::micro::{COLUMNS, Write};
-use crate::pack::{BLOCK, Order, Panels, Right, blocks};
+use crate::pack::{BLOCK, Panels, Right};
 use crate::work::{Work, vectorised};
 
 /// Keys of a tile.
@@ -22,21 +23,13 @@ pub(super) const TILE_KEYS: usize = BLOCK;
 /// Attends and returns the output `[B, T, N, H]` and the log-sum-exp `[B, N, T]` of the scores.
 pub(super) fn forward(
     extents: &Extents,
-    q: &[f32],
-    [k, v]: [&[f32]; 2],
+    operands: &Operands<'_>,
     mask: Option<&Mask<'_>>,
 ) -> (Vec<f32>, Vec<f32>) {
-    let Extents { queries, keys, width, .. } = *extents;
-    let stride = extents.token_stride();
-    let (width_blocks, key_blocks) = (blocks(width), blocks(keys));
+    let Extents { queries, width, .. } = *extents;
     let packed: Vec<(Panels, Panels)> = (0..extents.batch_heads())
         .into_par_iter()
-        .map(|head| {
-            let start = extents.key_start(head);
-            let k = Panels::local(&k[start..], Order::ColumnsApart(stride), &width_blocks, keys);
-            let v = Panels::local(&v[start..], Order::RowsApart(stride), &key_blocks, width);
-            (k, v)
-        })
+        .map(|head| operands.pack(extents, head))
         .collect();
 
     let tiles = queries.div_ceil(TILE_QUERIES);
@@ -46,7 +39,7 @@ pub(super) fn forward(
             |scratch, task| {
                 let (head, first) = (task / tiles, task % tiles * TILE_QUERIES);
                 let rows = first..(first + TILE_QUERIES).min(queries);
-                let tile = Tile { extents, q, panels: &packed[head], mask, head, rows };
+                let tile = Tile { extents, operands, panels: &packed[head], mask, head, rows };
                 vectorised(Attend { tile, scratch, out, lse });
             },
         );
@@ -61,6 +54,8 @@ pub(super) fn forward(
 struct Scratch {
     queries: Vec<f32>,
     scores: Vec<f32>,
+    /// Probabilities as words, where those are not the scores themselves.
+    pairs: Vec<f32>,
     sums: Vec<f32>,
     /// The largest score of each row so far, in base 2.
     largest: [f32; TILE_QUERIES],
@@ -75,6 +70,7 @@ impl Scratch {
         Scratch {
             queries: vec![0.0; TILE_QUERIES * width],
             scores: vec![0.0; TILE_QUERIES * TILE_KEYS],
+            pairs: vec![0.0; TILE_QUERIES * TILE_KEYS / 2],
             sums: vec![0.0; TILE_QUERIES * width.next_multiple_of(COLUMNS)],
             largest: [0.0; TILE_QUERIES],
             total: [0.0; TILE_QUERIES],
@@ -91,6 +87,8 @@ struct Attend<'a> {
 }
 
 impl Work for Attend<'_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self) {
         self.tile.attend(self.scratch);
@@ -101,7 +99,7 @@ impl Work for Attend<'_> {
 
 struct Tile<'a> {
     extents: &'a Extents,
-    q: &'a [f32],
+    operands: &'a Operands<'a>,
     panels: &'a (Panels, Panels),
     mask: Option<&'a Mask<'a>>,
     head: usize,
@@ -114,7 +112,8 @@ impl Tile<'_> {
         let Extents { keys, width, .. } = *self.extents;
         scratch.largest.fill(f32::NEG_INFINITY);
         scratch.total.fill(0.0);
-        self.gather_queries(&mut scratch.queries);
+        let (head, rows) = (self.head, self.rows.clone());
+        self.operands.gather(self.extents, head, rows, &mut scratch.queries);
         let padded = width.next_multiple_of(COLUMNS);
         for (tile, first) in (0..keys).step_by(TILE_KEYS).enumerate() {
             let keys = first..(first + TILE_KEYS).min(keys);
@@ -127,24 +126,31 @@ impl Tile<'_> {
                     sums.iter_mut().for_each(|sum| *sum *= shrink);
                 }
             }
-            let probabilities = (scratch.scores.as_ptr(), TILE_KEYS);
+            let probabilities = match self.operands {
+                Operands::F32(_) => (scratch.scores.as_ptr(), TILE_KEYS),
+                Operands::Bf16(_) => (scratch.pairs.as_ptr(), TILE_KEYS / 2),
+            };
             let right = (&self.panels.1, tile, 0..width);
             let out = (scratch.sums.as_mut_ptr(), padded);
+            let kernels = self.operands.kernels();
             // SAFETY: the scores hold a value per key and row, the sums a whole padded row each.
-            unsafe { multiply(probabilities, self.rows.len(), right, out, write) };
+            unsafe { multiply(kernels, probabilities, self.rows.len(), right, out, write) };
         }
     }
 
     /// Scores to probabilities relative to the largest score so far.
     #[inline(always)]
     fn soften(&self, scratch: &mut Scratch, keys: Range<usize>) {
-        let Scratch { scores, largest, total, shrink, .. } = scratch;
+        let Scratch { scores, pairs, largest, total, shrink, .. } = scratch;
         let mut references = [0.0; TILE_QUERIES];
         let whole = keys.len().next_multiple_of(COLUMNS);
         for (row, reference) in references.iter_mut().enumerate().take(self.rows.len()) {
             let scores = &mut scores[row * TILE_KEYS..][..whole];
             // Columns beyond the keys weigh nothing, and every loop is over whole groups.
             scores[keys.len()..].fill(f32::NEG_INFINITY);
+            if let Some(factor) = self.operands.factor(self.extents) {
+                scores[..keys.len()].iter_mut().for_each(|score| *score *= factor);
+            }
             self.add_mask(row, keys.start, &mut scores[..keys.len()]);
             *reference = largest_of(scores);
         }
@@ -160,30 +166,27 @@ impl Tile<'_> {
             let sum = exponentials(&mut scores[row * TILE_KEYS..][..whole], reference);
             total[row] = total[row].mul_add(shrink[row], sum);
         }
-    }
-
-    /// Copies the rows side by side, scaled so that their scores come out in base 2.
-    #[inline(always)]
-    fn gather_queries(&self, queries: &mut [f32]) {
-        let Extents { width, scale, .. } = *self.extents;
-        let start = self.extents.query_start(self.head);
-        for (to, query) in queries.chunks_exact_mut(width).zip(self.rows.clone()) {
-            let from = &self.q[start + query * self.extents.token_stride()..][..width];
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = from * (scale * LOG2_E));
+        if let Operands::Bf16(_) = self.operands {
+            let scores = scores.as_chunks::<TILE_KEYS>().0.iter();
+            let pairs = pairs.as_chunks_mut::<{ TILE_KEYS / 2 }>().0;
+            let rows = scores.zip(pairs).take(self.rows.len());
+            rows.for_each(|(scores, pairs)| pair_up(scores, pairs));
         }
     }
 
     /// Scores of the gathered rows against some keys, without the mask.
     #[inline(always)]
     fn score(&self, queries: &[f32], keys: Range<usize>, scores: &mut [f32]) {
-        let width = self.extents.width;
+        let width = self.extents.width / self.operands.of_word();
+        let kernels = self.operands.kernels();
         for (block, (offset, _)) in self.panels.0.blocks().iter().enumerate() {
             let write = if block == 0 { Write::Store } else { Write::Add };
             let left = (queries[*offset..].as_ptr(), width);
             let right = (&self.panels.0, block, keys.clone());
             // SAFETY: the queries hold the whole width of each row, `scores` a whole tile.
             unsafe {
-                multiply(left, self.rows.len(), right, (scores.as_mut_ptr(), TILE_KEYS), write);
+                let out = (scores.as_mut_ptr(), TILE_KEYS);
+                multiply(kernels, left, self.rows.len(), right, out, write);
             }
         }
     }

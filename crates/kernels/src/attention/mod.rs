@@ -8,6 +8,7 @@
 mod backward;
 mod exponential;
 mod forward;
+mod operands;
 mod shape;
 mod tile;
 
@@ -16,7 +17,9 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::{Bool, DType, Tensor};
 
 use self::backward::Given;
+use self::operands::{Operands, Pairs};
 use self::shape::{Extents, Mask};
+use crate::narrow::Stored;
 use crate::operation::{Operand, Operation, apply};
 use crate::{oracle, storage};
 
@@ -45,6 +48,10 @@ pub struct AttentionSums {
 }
 
 /// `softmax(scale q k^T + mask) v`, `[B, T, N, H]`, differentiable in `q`, `k` and `v`.
+///
+/// If all three are bf16, of even width and in no graph, both products are of bf16 (probabilities are
+/// rounded too) where the instruction set does that; else whatever is narrow is widened. Scores,
+/// their exponentials and all sums are f32 in any case, and so is the result.
 pub fn attention(inputs: AttentionInputs) -> Tensor<4> {
     let AttentionInputs { q, k, v, mask, scale } = &inputs;
     let operands = [Operand::new(q), Operand::new(k), Operand::new(v)];
@@ -89,6 +96,7 @@ pub fn attention_backward(
         return oracle::attention_backward(inputs, sums, gradient);
     };
     let Some(gradient) = cpu(&gradient) else { unreachable!("the queries are on the CPU") };
+    let [q, k, v] = [q, k, v].map(storage::contiguous);
     run_backward(&extents, [&q, &k, &v], mask.as_ref(), [&lse, &delta, &gradient])
         .map(Tensor::from_primitive::<Flex>)
 }
@@ -117,7 +125,8 @@ impl AttentionInputs {
     }
 
     fn on_cpu(&self) -> Option<(Extents, [FlexTensor; 3], Option<FlexTensor>)> {
-        let tensors = [cpu(&self.q)?, cpu(&self.k)?, cpu(&self.v)?];
+        let own = |x: &Tensor<4>| x.clone().try_into_primitive::<Flex>().ok().map(storage::stored);
+        let tensors = [own(&self.q)?, own(&self.k)?, own(&self.v)?];
         let mask = match &self.mask {
             Some(mask) => Some(cpu(mask)?),
             None => None,
@@ -148,16 +157,32 @@ fn extents(q: &FlexTensor, k: &FlexTensor, scale: f32) -> Extents {
     Extents { batch, heads, queries, keys, width, scale }
 }
 
+/// The result and the log-sum-exp, from contiguous operands in the type that they have.
 fn run(
     extents: &Extents,
-    [q, k, v]: [&FlexTensor; 3],
+    inputs: [&FlexTensor; 3],
     mask: Option<&FlexTensor>,
 ) -> (FlexTensor, FlexTensor) {
     let mask = mask.map(|mask| view(mask, extents));
-    let keys = [storage::values(k), storage::values(v)];
-    let (out, lse) = forward::forward(extents, storage::values(q), keys, mask.as_ref());
+    let shape = storage::sizes(inputs[0]);
+    let (out, lse) = match in_bf16(extents, inputs) {
+        Some(pairs) => forward::forward(extents, &Operands::Bf16(pairs), mask.as_ref()),
+        None => {
+            let inputs = inputs.map(|input| storage::contiguous(input.clone()));
+            let operands = Operands::F32(inputs.each_ref().map(storage::values));
+            forward::forward(extents, &operands, mask.as_ref())
+        }
+    };
     let lse = storage::tensor(lse, [extents.batch, extents.heads, extents.queries]);
-    (storage::tensor(out, storage::sizes(q)), lse)
+    (storage::tensor(out, shape), lse)
+}
+
+/// The operands as pairs of bf16, if they are all bf16 and can be multiplied so.
+fn in_bf16<'a>(extents: &Extents, inputs: [&'a FlexTensor; 3]) -> Option<Pairs<'a>> {
+    match inputs.map(storage::weights) {
+        [Stored::Bf16(q), Stored::Bf16(k), Stored::Bf16(v)] => Pairs::new(extents, [q, k, v]),
+        _ => None,
+    }
 }
 
 fn run_backward(
@@ -210,6 +235,12 @@ struct Saved {
 
 impl Operation<3> for Attention {
     type Saved = Saved;
+
+    fn plain(&self, inputs: [FlexTensor; 3]) -> FlexTensor {
+        let inputs = inputs.map(storage::stored);
+        let extents = extents(&inputs[0], &inputs[1], self.scale);
+        run(&extents, inputs.each_ref(), self.mask.as_ref()).0
+    }
 
     fn forward(&self, inputs: [FlexTensor; 3]) -> (FlexTensor, Saved) {
         let inputs = inputs.map(storage::contiguous);

@@ -91,7 +91,7 @@ impl Operation<3> for Convolve {
         let sizes = storage::sizes(&weight).try_into().expect("a kernel has four dims");
         let geometry = Geometry::new(input, sizes, self.0);
         let bias = Some(storage::values(&bias)).filter(|bias| !bias.is_empty());
-        let epilogue = Epilogue { bias, activation: self.1, residual: None };
+        let epilogue = Epilogue { bias, activation: self.1, ..Epilogue::NONE };
         let values = storage::values(&x);
         let out = run::forward(&geometry, values, storage::weights(&weight), epilogue);
         let out = storage::tensor(out, geometry.output.shape());

@@ -29,7 +29,7 @@ pub(crate) fn forward(
     });
     let few = inner < FEW_CHANNELS;
     let right = Unpacked {
-        values: Stored::F32(&by_tap),
+        values: Stored::F32(&by_tap).into(),
         order: Order::ColumnsApart(taps * inner),
         blocks: &if few { blocks(taps * inner) } else { tap_blocks(taps, inner) },
         columns: geometry.output.channels,
@@ -53,7 +53,7 @@ pub(crate) fn input_gradient(
     let inner = geometry.input.channels;
     let by_tap = reorder(weight, [inner, taps, outer], |[i, t, o]| (o * inner + i) * taps + t);
     let right = Unpacked {
-        values: Stored::F32(&by_tap),
+        values: Stored::F32(&by_tap).into(),
         order: Order::ColumnsApart(taps * outer),
         blocks: &tap_blocks(taps, outer),
         columns: inner,
@@ -78,7 +78,7 @@ pub(crate) fn weight_gradient(geometry: &Geometry, input: &[f32], gradient: &[f3
         let group = first..(first + together).min(taps);
         let gathered = gather(geometry, input, group.clone());
         let right = Unpacked {
-            values: Stored::F32(&gathered),
+            values: Stored::F32(&gathered).into(),
             order: Order::RowsApart(group.len() * inner),
             blocks: &row_blocks,
             columns: group.len() * inner,

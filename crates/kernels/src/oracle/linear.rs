@@ -3,6 +3,7 @@
 use burn::tensor::{DType, Tensor};
 
 use crate::activation::Activation;
+use crate::int8::Int8Matrix;
 
 /// The same by burn's own operations.
 pub fn linear<const D: usize>(
@@ -23,4 +24,21 @@ pub fn linear<const D: usize>(
     let mut dims = dims;
     dims[D - 1] = outer;
     activation.oracle(out.reshape(dims))
+}
+
+/// [`crate::linear_int8`]: every row of `x` rounded to whole numbers up to 127 of its own scale. A
+/// gradient passes as if it were not.
+pub fn linear_int8<const D: usize>(
+    x: Tensor<D>,
+    weight: &Int8Matrix,
+    bias: Option<Tensor<1>>,
+    activation: Activation,
+) -> Tensor<D> {
+    let own = x.clone().detach();
+    let largest = own.clone().abs().max_dim(D - 1);
+    let zero = largest.clone().equal_elem(0.0);
+    let inverse = Tensor::full(largest.shape(), 127.0, &own.device()) / largest.clone();
+    let integers = (own.clone() * inverse.mask_fill(zero, 0.0)).round();
+    let rounded = integers * (largest / 127.0) - own + x.clone();
+    linear(rounded, weight.widened(&x.device()), bias, activation)
 }

@@ -2,6 +2,8 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
+use crate::sets::same_on_every_set;
+
 /// Repeatable numbers, spread like a sum of four dice around 0 with deviation 1.
 pub(crate) fn numbers(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
@@ -67,12 +69,13 @@ fn close_from(least: f32, what: &str, [value, expected]: [&[f32]; 2], tolerance:
 type Leaves<'a> = &'a [Tensor<1>];
 
 /// Checks that `kernel` and `oracle` agree on random leaves of the given lengths: the result on
-/// plain tensors, the result under autodiff, and the gradient of every leaf.
+/// plain tensors, the result under autodiff, and the gradient of every leaf. This holds under every
+/// instruction set of the machine, with the same bits in all that have fused multiply-adds.
 pub(crate) fn check<const D: usize>(
     seed: u64,
     lengths: &[usize],
     tolerance: f32,
-    kernel: impl Fn(Leaves<'_>) -> Tensor<D>,
+    kernel: impl Fn(Leaves<'_>) -> Tensor<D> + Sync,
     oracle: impl Fn(Leaves<'_>) -> Tensor<D>,
 ) {
     check_from(LEAST, seed, lengths, tolerance, (kernel, oracle));
@@ -84,16 +87,13 @@ pub(crate) fn check_from<const D: usize>(
     seed: u64,
     lengths: &[usize],
     tolerance: f32,
-    (kernel, oracle): (impl Fn(Leaves<'_>) -> Tensor<D>, impl Fn(Leaves<'_>) -> Tensor<D>),
+    (kernel, oracle): (impl Fn(Leaves<'_>) -> Tensor<D> + Sync, impl Fn(Leaves<'_>) -> Tensor<D>),
 ) {
     let leaf = |(index, length): (usize, &usize)| {
         random(seed.wrapping_add(1000 * index as u64), [*length], &Device::flex())
     };
     let plain: Vec<Tensor<1>> = lengths.iter().enumerate().map(leaf).collect();
     let expected = values(oracle(&plain));
-    let close = |what, value: &[f32]| close_from(least, what, [value, &expected], tolerance);
-    close("plain result", &values(kernel(&plain)));
-
     let gradients = |function: &dyn Fn(Leaves<'_>) -> Tensor<D>| {
         let leaves: Vec<_> =
             plain.iter().map(|leaf| leaf.clone().autodiff().require_grad()).collect();
@@ -104,11 +104,21 @@ pub(crate) fn check_from<const D: usize>(
         let of_leaf = |leaf: &Tensor<1>| values(leaf.grad(&gradients).expect("a gradient"));
         (result, leaves.iter().map(of_leaf).collect::<Vec<_>>())
     };
-    let (result, own) = gradients(&kernel);
-    close("recorded result", &result);
     let (_, reference) = gradients(&oracle);
-    for (index, (own, reference)) in own.iter().zip(&reference).enumerate() {
-        // The terms of a gradient are about 1 even where they cancel.
-        close_from(1.0, &format!("gradient of leaf {index}"), [own, reference], tolerance);
-    }
+    same_on_every_set(|set| {
+        let close = |what: &str, value: &[f32]| {
+            close_from(least, &format!("{what} under {set}"), [value, &expected], tolerance);
+        };
+        let result = values(kernel(&plain));
+        close("plain result", &result);
+        let (recorded, own) = gradients(&kernel);
+        close("recorded result", &recorded);
+        for (index, (own, reference)) in own.iter().zip(&reference).enumerate() {
+            // The terms of a gradient are about 1 even where they cancel.
+            let what = format!("gradient of leaf {index} under {set}");
+            close_from(1.0, &what, [own, reference], tolerance);
+        }
+        let all = [vec![result, recorded], own].concat().concat();
+        all.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    });
 }

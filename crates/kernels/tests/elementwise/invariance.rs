@@ -4,19 +4,22 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Int, Tensor};
 use kernels::{
-    Activation, Modulation, gated_residual, gelu_erf, gelu_tanh, group_norm, layer_norm, rms_norm,
-    silu, softmax,
+    Activation, InstructionSet, Modulation, Operands, gated_residual, gelu_erf, gelu_tanh,
+    group_norm, layer_norm, rms_norm, silu, softmax,
 };
 
 use crate::check::{levels, random, values};
+use crate::sets::on;
 
 const WIDTHS: [usize; 3] = [256, 1152, 8960];
 const SPLITS: [usize; 6] = [1, 2, 63, 64, 65, 129];
 const ROWS: usize = 195;
 
-/// Runs `work` on a pool of so many threads.
-pub(crate) fn on_threads<R: Send>(count: usize, work: impl FnOnce() -> R + Send) -> R {
-    rayon::ThreadPoolBuilder::new().num_threads(count).build().expect("a pool").install(work)
+/// Each set of the machine with each width; portable code is slow and gets the first alone.
+fn on_sets(widths: [usize; 3]) -> impl Iterator<Item = (InstructionSet, usize)> {
+    let pairs = move |set| widths.into_iter().map(move |width| (set, width));
+    let all = InstructionSet::with_own(Operands::F32).flat_map(pairs);
+    all.filter(move |(set, width)| *set != InstructionSet::Portable || *width == widths[0])
 }
 
 /// One sample `[1, T, D]` and the level of each token `[1, T]`.
@@ -35,22 +38,22 @@ fn run(function: &dyn Fn(Tensor<3>, Tensor<2, Int>) -> Tensor<3>, (x, index): Ro
 
 /// Checks that the rows in pieces of every size, on every thread count, give the bits of the whole.
 fn check(function: impl Fn(Tensor<3>, Tensor<2, Int>) -> Tensor<3> + Sync) {
-    for width in WIDTHS {
+    for (set, width) in on_sets(WIDTHS) {
         let x: Tensor<3> = random(width as u64, [1, ROWS, width], &Device::flex());
         let index = levels(9, [1, ROWS], 3);
-        let whole = on_threads(1, || run(&function, (x.clone(), index.clone())));
+        let whole = on(set, 1, || run(&function, (x.clone(), index.clone())));
         for threads in [2, 3] {
-            let again = on_threads(threads, || run(&function, (x.clone(), index.clone())));
-            assert!(again == whole, "width {width}, {threads} threads");
+            let again = on(set, threads, || run(&function, (x.clone(), index.clone())));
+            assert!(again == whole, "{set}, width {width}, {threads} threads");
         }
         for split in SPLITS {
             let mut pieces = Vec::new();
             for (first, count) in [(0, split), (split, ROWS - split)] {
                 let piece =
                     (x.clone().narrow(1, first, count), index.clone().narrow(1, first, count));
-                pieces.extend(on_threads(2, || run(&function, piece)));
+                pieces.extend(on(set, 2, || run(&function, piece)));
             }
-            assert!(pieces == whole, "width {width}, {split} rows first");
+            assert!(pieces == whole, "{set}, width {width}, {split} rows first");
         }
     }
 }
@@ -119,13 +122,16 @@ fn of_parameter_gradients() {
         let gradients = (out * x.autodiff().sin()).sum().backward();
         [scale, shift].map(|leaf| values(leaf.grad(&gradients).expect("a gradient")))
     };
-    let whole = on_threads(1, || run(0..3));
-    for threads in [2, 3] {
-        assert!(on_threads(threads, || run(0..3)) == whole, "{threads} threads");
-    }
-    for sample in 0..3 {
-        for (alone, together) in run(sample..sample + 1).iter().zip(&whole) {
-            assert!(alone[..] == together[sample * 200..][..200], "sample {sample} alone");
+    for set in InstructionSet::with_own(Operands::F32) {
+        let whole = on(set, 1, || run(0..3));
+        for threads in [2, 3] {
+            assert!(on(set, threads, || run(0..3)) == whole, "{set}, {threads} threads");
+        }
+        for sample in 0..3 {
+            let alone = on(set, 2, || run(sample..sample + 1));
+            for (alone, together) in alone.iter().zip(&whole) {
+                assert!(alone[..] == together[sample * 200..][..200], "{set}, sample {sample}");
+            }
         }
     }
 }
@@ -142,9 +148,12 @@ fn of_group_norm() {
         let out = group_norm(images, 8, affine, 1e-6, Activation::Silu);
         values(out).into_iter().map(f32::to_bits).collect::<Vec<_>>()
     };
-    let whole = on_threads(1, || norm(0..2));
-    for threads in [2, 3] {
-        assert!(on_threads(threads, || norm(0..2)) == whole, "{threads} threads");
+    for set in InstructionSet::with_own(Operands::F32) {
+        let whole = on(set, 1, || norm(0..2));
+        for threads in [2, 3] {
+            assert!(on(set, threads, || norm(0..2)) == whole, "{set}, {threads} threads");
+        }
+        let alone = on(set, 2, || [norm(0..1), norm(1..2)].concat());
+        assert!(alone == whole, "{set}, samples alone");
     }
-    assert!([norm(0..1), norm(1..2)].concat() == whole, "samples alone");
 }

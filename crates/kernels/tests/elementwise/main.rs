@@ -6,6 +6,7 @@ mod in_place;
 mod invariance;
 mod norm;
 mod rope;
+mod sets;
 mod softmax;
 mod sums;
 mod updates;

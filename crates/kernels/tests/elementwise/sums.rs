@@ -1,11 +1,11 @@
 //! Sums over all elements.
 
 use burn::tensor::{Device, Tensor};
-use kernels::{oracle, sum, sum_squares};
+use kernels::{InstructionSet, Operands, oracle, sum, sum_squares};
 use proptest::prelude::*;
 
 use crate::check::{check, numbers, random, values};
-use crate::invariance::on_threads;
+use crate::sets::on;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
@@ -29,8 +29,10 @@ fn of_five_mebi_elements_are_one_number_over_twenty_runs_and_all_thread_counts()
     let both = || (values(sum(x.clone()))[0], sum_squares(x.clone()));
     let first = both();
     assert!((f64::from(first.0) - exact).abs() < 0.01, "{} instead of {exact}", first.0);
-    for run in 0..20 {
-        assert_eq!(on_threads(1 + run % 3, both), first, "run {run}");
+    for set in InstructionSet::with_own(Operands::F32) {
+        for run in 0..20 {
+            assert_eq!(on(set, 1 + run % 3, both), first, "{set}, run {run}");
+        }
     }
 }
 

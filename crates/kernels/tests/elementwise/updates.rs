@@ -3,6 +3,8 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use kernels::{AdamStep, Moments, adamw, blend};
 
+use crate::sets::same_on_every_set;
+
 fn wave(length: usize, pace: f32) -> Tensor<1> {
     let values: Vec<f32> = (0..length).map(|index| (index as f32 * pace).sin()).collect();
     Tensor::from_data(TensorData::new(values, [length]), &Device::flex())
@@ -29,7 +31,11 @@ fn adamw_follows_its_formula_and_leaves_other_holders_alone() {
     };
     let held = [&parameter, &moments.first, &moments.second]
         .map(|tensor| (tensor.clone(), values(tensor)));
-    let (updated, after) = adamw(parameter, moments.clone(), &gradient, &step);
+    let (updated, after) = adamw(parameter.clone(), moments.clone(), &gradient, &step);
+    same_on_every_set(|_| {
+        let (updated, after) = adamw(parameter.clone(), moments.clone(), &gradient, &step);
+        [updated, after.first, after.second].map(|tensor| values(&tensor))
+    });
     for (tensor, before) in held {
         assert_eq!(values(&tensor), before);
     }

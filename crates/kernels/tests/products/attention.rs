@@ -2,14 +2,18 @@
 
 use burn::tensor::{Device, Tensor};
 use kernels::{
-    AttentionInputs, AttentionSums, additive_mask, attention, attention_backward, attention_delta,
-    attention_forward, oracle,
+    AttentionInputs, AttentionSums, InstructionSet, Operands, additive_mask, attention,
+    attention_backward, attention_delta, attention_forward, oracle, to_bf16,
 };
 use proptest::prelude::*;
 
 use crate::check::{check, close, numbers, random, values};
+use crate::sets::{on, same_on_every_set};
 
 const TOLERANCE: f32 = 5e-5;
+
+/// Half a unit in the last of the eight bits of a probability, of which the output is a mean.
+const BF16_TOLERANCE: f32 = 1.0 / 512.0;
 
 /// Lengths around the tiles of 96 and 256.
 fn length() -> impl Strategy<Value = usize> {
@@ -113,6 +117,39 @@ impl Case {
     }
 }
 
+/// The same with operands rounded to bf16.
+fn rounded(inputs: AttentionInputs) -> AttentionInputs {
+    let AttentionInputs { q, k, v, mask, scale } = inputs;
+    AttentionInputs { q: to_bf16(q), k: to_bf16(k), v: to_bf16(v), mask, scale }
+}
+
+/// Queries have the same bits beside others and on any number of threads, in bf16 too.
+#[test]
+fn of_bf16_is_invariant_by_row() {
+    let case = Case {
+        batch: 2,
+        queries: 195,
+        keys: 523,
+        heads: 2,
+        width: 72,
+        masked: Masked::Keys,
+        seed: 5,
+    };
+    let inputs = rounded(case.inputs(&case.leaves()));
+    for set in InstructionSet::with_own(Operands::Bf16) {
+        let whole = on(set, 1, || attention(inputs.clone()));
+        assert_eq!(values(on(set, 3, || attention(inputs.clone()))), values(whole.clone()));
+        for split in [1, 64, 97] {
+            let part = |first: usize| {
+                let q = inputs.q.clone().narrow(1, first, split.min(195 - first));
+                on(set, 2, || attention(AttentionInputs { q, ..inputs.clone() }))
+            };
+            let parts = (0..195).step_by(split).map(part).collect();
+            assert_eq!(values(Tensor::cat(parts, 1)), values(whole.clone()), "{set}, {split}");
+        }
+    }
+}
+
 /// Checks that both are close, infinities being equal.
 fn close_or_infinite(what: &str, value: Tensor<3>, expected: Tensor<3>) {
     let (value, expected) = (values(value), values(expected));
@@ -142,10 +179,31 @@ proptest! {
     #[test]
     fn log_sum_exp_equals_the_oracles(case in case()) {
         let inputs = case.inputs(&case.leaves());
-        let (out, lse) = attention_forward(inputs.clone());
-        let (expected, expected_lse) = oracle::attention(inputs);
-        close("output", &values(out), &values(expected), TOLERANCE);
-        close_or_infinite("lse", lse, expected_lse);
+        let (expected, expected_lse) = oracle::attention(inputs.clone());
+        same_on_every_set(|_| {
+            let (out, lse) = attention_forward(inputs.clone());
+            close("output", &values(out.clone()), &values(expected.clone()), TOLERANCE);
+            close_or_infinite("lse", lse.clone(), expected_lse.clone());
+            [values(out), values(lse)]
+        });
+    }
+
+    /// Operands that are bf16: scores differ by nothing but sums, and probabilities are rounded once.
+    #[test]
+    fn of_bf16_equals_its_oracle(case in case()) {
+        let inputs = rounded(case.inputs(&case.leaves()));
+        let (expected, expected_lse) = oracle::attention(inputs.clone());
+        for set in InstructionSet::present() {
+            let (out, lse) = on(set, 2, || attention_forward(inputs.clone()));
+            let narrow = set.multiplies_bf16() && case.width % 2 == 0;
+            let tolerance = if narrow { BF16_TOLERANCE } else { TOLERANCE };
+            // Values are about 1, even where their mean is not.
+            let [own, expected] = [out.clone(), expected.clone()].map(|x| [values(x), vec![1.0]].concat());
+            close(&format!("output under {set}"), &own, &expected, tolerance);
+            close_or_infinite(&format!("lse under {set}"), lse, expected_lse.clone());
+            let plain = on(set, 2, || attention(inputs.clone()));
+            prop_assert_eq!(values(plain), values(out));
+        }
     }
 
     /// With the sums of all keys, the gradients of two parts of the keys make up the whole.

@@ -1,12 +1,14 @@
 //! Convolutions of frames equal their oracle and depend on neither company nor threads.
 
 use burn::tensor::{DType, Device, Tensor};
-use kernels::{CausalFrames, Convolution, causal_conv3d, frames_conv2d, oracle};
+use kernels::{
+    CausalFrames, Convolution, InstructionSet, Operands, causal_conv3d, frames_conv2d, oracle,
+};
 use proptest::prelude::*;
-use rayon::ThreadPoolBuilder;
 
 use crate::check::{close, random, values};
 use crate::rounded::rounded;
+use crate::sets::{on, same_on_every_set};
 
 const TOLERANCE: f32 = 2e-5;
 
@@ -66,6 +68,10 @@ impl Case {
     }
 }
 
+fn bits(frames: Vec<Tensor<3>>) -> Vec<u32> {
+    frames.into_iter().flat_map(values).map(f32::to_bits).collect()
+}
+
 fn same(what: &str, own: &[Tensor<3>], expected: &[Tensor<3>]) {
     assert_eq!(own.len(), expected.len(), "{what}: frames");
     for (own, expected) in own.iter().zip(expected) {
@@ -86,10 +92,14 @@ proptest! {
         let added = case.residual();
         let added = residual.then_some(added.as_slice());
         let weight = case.weight().cast(case.dtype);
-        let own = causal_conv3d(frames, weight, bias.clone(), case.time_stride, added);
-        let weight = rounded(case.weight(), case.dtype);
-        let expected = oracle::causal_conv3d(frames, weight, bias, case.time_stride, added);
-        same("causal convolution", &own, &expected);
+        let rounded = rounded(case.weight(), case.dtype);
+        let expected = oracle::causal_conv3d(frames, rounded, bias.clone(), case.time_stride, added);
+        same_on_every_set(|set| {
+            let (weight, bias) = (weight.clone(), bias.clone());
+            let own = causal_conv3d(frames, weight, bias, case.time_stride, added);
+            same(&format!("causal convolution under {set}"), &own, &expected);
+            bits(own)
+        });
     }
 
     #[test]
@@ -103,10 +113,13 @@ proptest! {
         let halving = Convolution { stride: 2, padding: [0, 0, 2, 2], upsample: 1 };
         for convolution in [enlarging, halving, Convolution::padded(1)] {
             let stored = weight.clone().cast(case.dtype);
-            let own = frames_conv2d(&frames, stored, bias.clone(), &convolution);
             let weight = rounded(weight.clone(), case.dtype);
             let expected = oracle::frames_conv2d(&frames, weight, bias.clone(), &convolution);
-            same("convolution of frames", &own, &expected);
+            same_on_every_set(|set| {
+                let own = frames_conv2d(&frames, stored.clone(), bias.clone(), &convolution);
+                same(&format!("convolution of frames under {set}"), &own, &expected);
+                bits(own)
+            });
         }
     }
 }
@@ -114,9 +127,6 @@ proptest! {
 /// However the frames are cut into calls, and on however many threads: the same bits.
 #[test]
 fn a_frame_feels_neither_its_company_nor_the_threads() {
-    let bits = |frames: Vec<Tensor<3>>| -> Vec<u32> {
-        frames.into_iter().flat_map(values).map(f32::to_bits).collect()
-    };
     for (size, kernel) in
         [([9, 33, 100], [3, 3, 3]), ([4, 5, 20], [3, 3, 3]), ([13, 7, 70], [3, 1, 1])]
     {
@@ -139,11 +149,13 @@ fn a_frame_feels_neither_its_company_nor_the_threads() {
             }
             bits(out)
         };
-        let expected = whole(6);
-        for threads in [1, 2, 3] {
-            let pool = ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
-            for cut in [1, 4, 6] {
-                assert!(pool.install(|| whole(cut)) == expected, "{size:?}: {cut} at a time");
+        for set in InstructionSet::with_own(Operands::F32) {
+            let expected = on(set, 1, || whole(6));
+            for threads in [1, 2, 3] {
+                for cut in [1, 4, 6] {
+                    let own = on(set, threads, || whole(cut));
+                    assert!(own == expected, "{set}, {size:?}: {cut} at a time");
+                }
             }
         }
     }

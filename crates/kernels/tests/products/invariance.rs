@@ -1,17 +1,23 @@
 //! A row's result depends on neither its neighbours nor the threads, to the bit.
 
 use burn::tensor::{DType, Device, Tensor};
-use kernels::{Activation, AttentionInputs, Convolution, attention, conv2d, linear};
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use kernels::{
+    Activation, AttentionInputs, Convolution, InstructionSet, Operands, attention, conv2d, linear,
+    to_bf16,
+};
 
 use crate::check::{random, values};
+use crate::sets::on;
 
 const DEPTHS: [usize; 3] = [256, 1152, 8960];
 const SPLITS: [usize; 6] = [1, 2, 63, 64, 65, 129];
 const ROWS: usize = 195;
 
-fn threads(count: usize) -> ThreadPool {
-    ThreadPoolBuilder::new().num_threads(count).build().expect("a thread pool")
+/// The sets whose laws are checked here; portable code is slow, and its kernel differs in nothing
+/// but how it rounds.
+fn sets() -> impl Iterator<Item = InstructionSet> {
+    InstructionSet::with_own(Operands::F32)
+        .filter(|set| *set != InstructionSet::Portable || InstructionSet::best() == *set)
 }
 
 /// One bit pattern per element.
@@ -33,18 +39,31 @@ fn run<const D: usize>(
 }
 
 /// Checks that the rows along dim 0, cut into pieces of each size and on 1, 2 and 3 threads, give
-/// the bits of the whole.
+/// the bits of the whole, which are the same in every set.
 fn check<const D: usize>(
     what: &str,
     x: Tensor<D>,
     splits: &[usize],
     function: impl Fn(Tensor<D>) -> Tensor<D> + Sync,
 ) {
+    let results: Vec<_> =
+        sets().map(|set| check_on(set, what, x.clone(), (splits, &function))).collect();
+    assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{what}: sets differ");
+}
+
+/// [`check`] under one set; returns the bits of the whole.
+fn check_on<const D: usize>(
+    set: InstructionSet,
+    what: &str,
+    x: Tensor<D>,
+    (splits, function): (&[usize], &(impl Fn(Tensor<D>) -> Tensor<D> + Sync)),
+) -> [Vec<u32>; 2] {
+    let what = format!("{what}, {set}");
     let rows = x.dims()[0];
-    let pools = [1, 2, 3].map(threads);
-    let whole = pools[0].install(|| run(&function, x.clone()));
+    let pools = [1, 2, 3].map(|threads| set.pool(threads).expect("a pool"));
+    let whole = pools[0].install(|| run(function, x.clone()));
     for (index, pool) in pools.iter().enumerate() {
-        let again = pool.install(|| run(&function, x.clone()));
+        let again = pool.install(|| run(function, x.clone()));
         assert!(again == whole, "{what}: {} threads", index + 1);
         // Outside a graph the epilogue is fused in; it has to be the same epilogue.
         let plain = pool.install(|| bits(function(x.clone())));
@@ -54,12 +73,13 @@ fn check<const D: usize>(
         let mut pieces = [Vec::new(), Vec::new()];
         for first in (0..rows).step_by(*split) {
             let piece = x.clone().narrow(0, first, (*split).min(rows - first));
-            let results = pools[index % 3].install(|| run(&function, piece));
+            let results = pools[index % 3].install(|| run(function, piece));
             pieces.iter_mut().zip(results).for_each(|(all, piece)| all.extend(piece));
         }
         assert!(pieces[0] == whole[0], "{what}: results in pieces of {split}");
         assert!(pieces[1] == whole[1], "{what}: gradients in pieces of {split}");
     }
+    whole
 }
 
 /// `tensor` on the device of `like`, so that both may meet in one operation.
@@ -81,6 +101,29 @@ fn of_linear() {
             let bias = Some(beside(bias.clone(), &x));
             linear(x.clone(), beside(weight.clone(), &x), bias, Activation::GeluTanh)
         });
+    }
+}
+
+/// Rows of bf16 keep the law in the sets that multiply them.
+#[test]
+fn of_linear_in_bf16() {
+    let device = Device::flex();
+    for inner in DEPTHS {
+        let weight = to_bf16(random::<2>(1, [301, inner], &device));
+        let x = to_bf16(random::<2>(3, [ROWS, inner], &device));
+        for set in InstructionSet::with_own(Operands::Bf16) {
+            let run = |threads, x: Tensor<2>| {
+                on(set, threads, || bits(linear(x, weight.clone(), None, Activation::GeluTanh)))
+            };
+            let whole = run(1, x.clone());
+            assert!([2, 3].iter().all(|threads| run(*threads, x.clone()) == whole), "{inner}");
+            for split in SPLITS {
+                let parts = (0..ROWS)
+                    .step_by(split)
+                    .flat_map(|first| run(2, x.clone().narrow(0, first, split.min(ROWS - first))));
+                assert!(parts.eq(whole.iter().copied()), "{inner} in pieces of {split}");
+            }
+        }
     }
 }
 
@@ -167,8 +210,8 @@ fn of_sums_over_rows() {
         let gradients = (out.clone() * out.detach().sin()).sum().backward();
         [weight, bias, k, v, kernel].map(|leaf| bits(leaf.grad(&gradients).expect("a gradient")))
     };
-    let whole = threads(1).install(gradients);
-    for count in [2, 3] {
-        assert!(threads(count).install(gradients) == whole, "{count} threads");
+    let whole = on(InstructionSet::best(), 1, gradients);
+    for (set, threads) in sets().flat_map(|set| [1, 2, 3].map(|threads| (set, threads))) {
+        assert!(on(set, threads, gradients) == whole, "{set}, {threads} threads");
     }
 }

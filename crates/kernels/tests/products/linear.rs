@@ -1,11 +1,12 @@
 //! Linear layers equal their oracle, forward and gradient.
 
 use burn::tensor::{DType, Device, Tensor};
-use kernels::{Activation, linear, oracle};
+use kernels::{Activation, InstructionSet, Operands, linear, oracle, to_bf16};
 use proptest::prelude::*;
 
 use crate::check::{check_from, close, random, values};
 use crate::rounded::rounded;
+use crate::sets::on;
 
 const TOLERANCE: f32 = 2e-5;
 
@@ -61,6 +62,57 @@ proptest! {
         let lengths = if biased { &lengths[..] } else { &lengths[..2] };
         check_from(0.1, seed, lengths, TOLERANCE, (kernel, plain));
     }
+
+    /// Operands that are bf16 on both sides: every product is exact, so that only sums round.
+    #[test]
+    fn of_bf16_equals_its_oracle(
+        (rows, inner, outer) in (rows(), inner(), outer()),
+        (biased, activation, seed) in (any::<bool>(), activation(), any::<u64>()),
+    ) {
+        let device = Device::flex();
+        let x = to_bf16(random::<2>(seed, [rows, inner], &device));
+        let scale = 1.0 / (inner as f32).sqrt();
+        let weight = to_bf16(random::<2>(seed ^ 1, [outer, inner], &device) * scale);
+        prop_assert_eq!([x.dtype(), weight.dtype()], [DType::BF16; 2]);
+        let bias = biased.then(|| random(seed ^ 2, [outer], &device));
+        let expected = oracle::linear(x.clone(), weight.clone(), bias.clone(), activation);
+        let expected = [values(expected), vec![0.1]].concat();
+        for set in InstructionSet::present() {
+            let own = on(set, 2, || linear(x.clone(), weight.clone(), bias.clone(), activation));
+            prop_assert_eq!(own.dtype(), DType::F32);
+            let own = [values(own), vec![0.1]].concat();
+            close(&format!("bf16 under {set}"), &own, &expected, TOLERANCE);
+        }
+    }
+}
+
+/// One chain per element in both sets, in an order that differs within pairs: what is multiplied as
+/// bf16 is not what is widened, and a test that could not tell them apart would test one of them.
+#[test]
+fn bf16_is_multiplied_as_such_where_it_can_be() {
+    let device = Device::flex();
+    let x = to_bf16(random::<2>(1, [100, 512], &device));
+    let weight = to_bf16(random::<2>(2, [64, 512], &device));
+    let of = |set: InstructionSet| {
+        let own = || linear(x.clone(), weight.clone(), None, Activation::Identity);
+        values(on(set, 1, own))
+    };
+    for set in InstructionSet::with_own(Operands::Bf16) {
+        assert!(set.multiplies_bf16());
+        assert!(of(set) != of(InstructionSet::Avx2), "{set} widened");
+    }
+}
+
+/// A weight whose pairs lie across words, as a file may have it, and a part of a matrix.
+#[test]
+fn bf16_may_lie_anywhere() {
+    let device = Device::flex();
+    let weight = to_bf16(random::<1>(3, [1 + 20 * 34], &device));
+    let weight: Tensor<2> = weight.narrow(0, 1, 20 * 34).reshape([20, 34]);
+    let x = to_bf16(random::<2>(4, [7, 36], &device)).narrow(1, 1, 34);
+    let own = linear(x.clone(), weight.clone(), None, Activation::Identity);
+    let expected = oracle::linear(x, weight, None, Activation::Identity);
+    close("views of bf16", &values(own), &values(expected), TOLERANCE);
 }
 
 /// A weight that is a transposed view is read as what it shows, not as it lies.

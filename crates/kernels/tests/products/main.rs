@@ -6,6 +6,9 @@ mod attention;
 mod check;
 mod convolution;
 mod frames;
+mod int8;
 mod invariance;
 mod linear;
 mod rounded;
+#[path = "../elementwise/sets.rs"]
+mod sets;

@@ -39,6 +39,7 @@ const TOLD: [&str; 48] = [
     "first_sample",
     "count",
     "dtype",
+    "quantize",
     "transformer",
     "lora",
     "second_lora",
@@ -129,6 +130,9 @@ pub(crate) struct Arguments {
     /// f32: weights as they are stored; bf16: half the bytes. Sums are f32 in both
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub(super) dtype: Dtype,
+    /// Hold the matrices of the transformer's blocks in bytes, a quarter of f32, and multiply in bytes
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(super) quantize: Option<Quantize>,
     /// A safetensors file with the transformer's parameters, as `export --as file` writes it, instead of
     /// the model's own
     #[arg(long, value_name = "FILE")]
@@ -227,6 +231,12 @@ pub(super) enum SolverName {
 pub(super) enum Dtype {
     F32,
     Bf16,
+}
+
+/// How matrices are held in fewer bits.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub(super) enum Quantize {
+    Int8,
 }
 
 impl Arguments {

@@ -14,10 +14,10 @@ use std::sync::{Mutex, PoisonError};
 use data::aside::Existing;
 use data::media::FrameRate;
 use engine::{Pipeline, PipelineOutput, Plan, Residency, Setup};
-use nn::Precision;
+use nn::{Precision, Quantization};
 
 pub(crate) use self::arguments::Arguments;
-use self::arguments::Dtype;
+use self::arguments::{Dtype, Quantize};
 use self::record::Inputs;
 use self::replay::Replay;
 use crate::bars::Bars;
@@ -149,6 +149,7 @@ impl<'a> Run<'a> {
         };
         let setup = Setup {
             precision,
+            quantization: ask.quantize.map(|Quantize::Int8| Quantization::Int8),
             residency: if ask.offload { Residency::OneAtATime } else { Residency::Kept },
             transformer: ask.transformer.clone(),
             loras: ask.lora.clone(),

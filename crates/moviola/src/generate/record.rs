@@ -7,7 +7,7 @@ use folder::lora::LoraSource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::arguments::{Arguments, Dtype};
+use super::arguments::{Arguments, Dtype, Quantize};
 use crate::clock::Clock;
 use crate::failure::Outcome;
 use crate::layout::LayoutArguments;
@@ -63,6 +63,9 @@ pub(super) struct Record {
     pub(super) prompts: usize,
     pub(super) noise: Option<Input>,
     pub(super) dtype: String,
+    /// In which bits the matrices of the transformer's blocks were held, where these were fewer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) quantize: Option<String>,
     pub(super) device: String,
     /// How ranks shared the work, where there were several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -215,6 +218,7 @@ pub(super) fn record(
             Dtype::F32 => "f32".to_owned(),
             Dtype::Bf16 => "bf16".to_owned(),
         },
+        quantize: arguments.quantize.map(|Quantize::Int8| "int8".to_owned()),
         device: arguments.device.clone(),
         layout: inputs.layout.clone(),
         tile_vae: arguments.tile_vae,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use engine::{Fit, SolverUsed, model_fingerprint};
 use folder::lora::LoraSource;
 
-use super::arguments::{Arguments, Dtype, SolverName};
+use super::arguments::{Arguments, Dtype, Quantize, SolverName};
 use super::record::{FORMAT, Input, Record};
 use super::seed::Seed;
 use crate::failure::{Failure, Outcome};
@@ -159,6 +159,7 @@ impl Record {
             first_sample: sample,
             count: 1,
             dtype: if self.dtype == "bf16" { Dtype::Bf16 } else { Dtype::F32 },
+            quantize: self.quantize.as_ref().map(|_| Quantize::Int8),
             transformer: file(&self.transformer),
             lora: loras(&self.lora),
             second_lora: loras(&self.lora_2),

@@ -10,6 +10,7 @@ mod folder;
 mod generate;
 mod inputs;
 mod inspect;
+mod machine;
 mod pages;
 mod preprocess;
 mod ranks;

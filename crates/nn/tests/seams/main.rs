@@ -6,6 +6,8 @@ mod lora;
 mod masks;
 mod packing;
 mod providers;
+mod quantized;
+mod rounded;
 
 use std::sync::Arc;
 

@@ -25,7 +25,7 @@ impl<'a> Plain<'a> {
             reorder(layer.weight, [outer, taps, inner], |[o, t, i]| (o * inner + i) * taps + t);
         let blocks = tap_blocks(taps, inner);
         let right = Unpacked {
-            values: Stored::F32(&by_tap),
+            values: Stored::F32(&by_tap).into(),
             order: Order::ColumnsApart(taps * inner),
             blocks: &blocks,
             columns: outer,
@@ -49,6 +49,7 @@ impl<'a> Plain<'a> {
             bias: self.layer.bias,
             activation: Activation::Identity,
             residual: output.residual,
+            ..Epilogue::NONE
         };
         packed_product(&left, geometry.output.pixels(), &right, epilogue)
     }
@@ -70,8 +71,8 @@ impl Right for Later<'_> {
     }
 
     #[inline(always)]
-    fn panel<'a>(&'a self, block: usize, panel: usize, _: &'a mut Scratch) -> &'a [f32] {
-        self.panels.at(self.skipped + block, panel)
+    fn panels<'a>(&'a self, block: usize, panels: Range<usize>, _: &'a mut Scratch) -> &'a [f32] {
+        self.panels.at(self.skipped + block, panels)
     }
 }
 

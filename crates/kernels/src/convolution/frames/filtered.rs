@@ -15,7 +15,7 @@ use super::{Layer, Output};
 use crate::convolution::Convolution;
 use crate::convolution::geometry::{Geometry, Image};
 use crate::gemm::Shared;
-use crate::micro::{COLUMNS, Kernels, ROWS, Write};
+use crate::micro::{COLUMNS, HALF, Kernels, ROWS, Tile as Product, Write};
 use crate::narrow::{Narrow, Stored};
 use crate::work::{Work, vectorised};
 
@@ -180,6 +180,8 @@ struct Pack<'a> {
 }
 
 impl Work for Pack<'_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(self) {
         match self.weight {
@@ -253,6 +255,8 @@ struct Task<'a, 's> {
 }
 
 impl Work for Task<'_, '_> {
+    type Output = ();
+
     #[inline(always)]
     fn run(mut self) {
         let missing = self.plan.depth - self.output.sources.len();
@@ -308,7 +312,7 @@ impl Task<'_, '_> {
     /// Adds the products of one frame and block of channels.
     #[inline(always)]
     fn multiply(&mut self, time: usize, block: usize, write: Write) {
-        let (seen, kernels) = (self.seen(), Kernels::best());
+        let (seen, kernels) = (self.seen(), Kernels::in_use());
         let channels = self.plan.blocks[block].len();
         let depth = self.plan.panel_depth(block);
         let (lines, strips) = (self.tile.lines.len(), self.tile.strips.len());
@@ -327,23 +331,35 @@ impl Task<'_, '_> {
             self.scratch.pointers.resize(rows, repeated);
             let columns = self.panels.columns.len();
             let panels = columns.div_ceil(COLUMNS);
-            for panel in 0..panels {
-                let start = self.plan.panel(time, block, (panel, panels));
+            for group in kernels.groups(0..panels) {
+                let apart = PRODUCTS * depth * COLUMNS;
+                let start = self.plan.panel(time, block, (group.start, panels));
                 let values = &self.panels.values[start + product * depth * COLUMNS..];
-                let values = &values[..depth * COLUMNS];
-                let (kernel, _) = kernels.of(columns - panel * COLUMNS);
-                let first = product * rows * self.plan.columns + panel * COLUMNS;
+                let values = &values[..(group.len() - 1) * apart + depth * COLUMNS];
+                let first = product * rows * self.plan.columns + group.start * COLUMNS;
                 let out = &mut self.scratch.products[first..];
+                // There is room for whole panels, and whole halves of them are quicker to write.
+                let width = columns.next_multiple_of(HALF).min(group.end * COLUMNS);
+                let width = width - group.start * COLUMNS;
                 for (tile, pointers) in
                     self.scratch.pointers.as_chunks::<ROWS>().0.iter().enumerate()
                 {
-                    let out = &mut out[tile * ROWS * self.plan.columns..]
-                        [..(ROWS - 1) * self.plan.columns + COLUMNS];
                     let stride = self.plan.columns;
-                    // SAFETY: every pointer reads `depth` values, the panel has `depth` groups, and
-                    // `out` has room for whole groups of columns in every row.
+                    let out = &mut out[tile * ROWS * stride..][..(ROWS - 1) * stride + width];
+                    // SAFETY: every pointer reads `depth` values, the panels have `depth` groups,
+                    // and `out` has room for the columns of every row.
                     unsafe {
-                        kernel(depth, pointers, values.as_ptr(), out.as_mut_ptr(), stride, write);
+                        kernels.compute(&Product {
+                            depth,
+                            rows: pointers,
+                            panels: values.as_ptr(),
+                            apart,
+                            out: out.as_mut_ptr(),
+                            stride,
+                            height: ROWS,
+                            width,
+                            write,
+                        });
                     }
                 }
             }
