@@ -24,6 +24,10 @@ impl Feed for Same {
         Ok(self.0.clone())
     }
 
+    fn samples_ahead(&mut self, batches: u64) -> train::Result<u64> {
+        Ok(batches * self.0.samples as u64)
+    }
+
     fn cursor(&self) -> Cursor {
         Cursor::default()
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C: once stops at the next safe place, twice stops at once.
+//! Ctrl-C, SIGTERM and SIGHUP: once stops at the next safe place, twice stops at once.
 
 use std::process::exit;
 use std::sync::Arc;
