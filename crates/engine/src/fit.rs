@@ -2,12 +2,15 @@
 
 use families::Description;
 
-use crate::error::{Field, Result};
+use crate::error::{Error, Field, Result};
 use crate::media::Pictures;
 use crate::request::{Fit, Given, Media, Request};
 
 /// Proportions that differ by less than this share are the same to any eye.
 const ALIKE: f64 = 0.02;
+
+/// A clip does not follow a picture that is longer than this many times its other side.
+const LONGEST: usize = 64;
 
 /// Height and width of a request, and how pictures come to have them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +26,7 @@ impl Frame {
     /// at about as many pixels as the model makes by itself; without one it is the model's own.
     ///
     /// # Errors
-    /// What is given cannot be read.
+    /// What is given cannot be read, or has proportions that no clip follows.
     pub(crate) fn of(request: &Request, model: &Description) -> Result<Frame> {
         let lead = match request.given.first().and_then(lead) {
             Some((field, media)) => Some((field, Pictures::first_size(media, field)?)),
@@ -34,6 +37,13 @@ impl Frame {
             (Some(height), Some(width), _) => ([height, width], Fit::Stretch),
             (height, width, None) => {
                 ([height.unwrap_or(high), width.unwrap_or(wide)], Fit::Stretch)
+            }
+            (_, _, Some((field, [high, wide]))) if high.max(wide) > LONGEST * high.min(wide) => {
+                let reason = format!(
+                    "it is {wide}x{high} (width x height), and no clip follows such proportions; give a height \
+                     and a width"
+                );
+                return Err(Error::request(field, reason));
             }
             (height, width, Some((_, own))) => (following([height, width], own, model), Fit::Crop),
         };

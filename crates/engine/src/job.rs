@@ -269,6 +269,7 @@ fn sizes(
         };
         of(field, &err)
     })?;
+    sizes::check_tokens(latents, model.geometry.patch)?;
     Ok((size, [height, width], latents))
 }
 
@@ -380,7 +381,7 @@ fn sound_steps(
         (None, false) | (Some(_), true) => Ok(None),
         (Some(sound), false) => {
             let samples = frames as f64 / frame_rate * f64::from(sound.sample_rate);
-            Ok(Some(((samples / sound.codec.block as f64).round() as usize).max(1)))
+            sizes::check_sound((samples / sound.codec.block as f64).round()).map(Some)
         }
     }
 }

@@ -29,6 +29,38 @@ pub(crate) fn check_frames(got: usize) -> Result<()> {
     }
 }
 
+/// The most tokens of a clip or a sound: ten times what a minute of video has.
+const MOST_TOKENS: usize = 1 << 20;
+
+/// Checks that latents are not too many to be looked at together; `patch` are those of a token.
+pub(crate) fn check_tokens(latents: [usize; 3], patch: [usize; 3]) -> Result<()> {
+    let along = |axis: usize| latents[axis] / patch[axis].max(1);
+    let tokens = along(0).saturating_mul(along(1)).saturating_mul(along(2));
+    match tokens <= MOST_TOKENS {
+        true => Ok(()),
+        false => {
+            let field =
+                if along(0) > along(1).max(along(2)) { Field::Frames } else { Field::Height };
+            let reason =
+                format!("the clip has {tokens} tokens; choose a size with {MOST_TOKENS} or fewer");
+            Err(Error::request(field, reason))
+        }
+    }
+}
+
+/// Checks that a sound is not too long.
+pub(crate) fn check_sound(steps: f64) -> Result<usize> {
+    match steps <= MOST_TOKENS as f64 {
+        true => Ok((steps as usize).max(1)),
+        false => {
+            let reason = format!(
+                "the sound has {steps:e} tokens; choose a rate with {MOST_TOKENS} or fewer"
+            );
+            Err(Error::request(Field::FrameRate, reason))
+        }
+    }
+}
+
 /// The height and width of the training nearest in proportion to those asked for.
 ///
 /// # Errors

@@ -153,7 +153,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(200);
 
     fn shell(script: &str) -> (Program, Answer) {
-        Program::start(Command::new("sh").args(["-c", script]), SHORT).unwrap()
+        Program::start(Command::new("sh").args(["-c", script]), SHORT).expect("a shell starts")
     }
 
     #[test]

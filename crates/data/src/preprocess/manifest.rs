@@ -209,13 +209,16 @@ fn read_jsonl(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {
         .collect()
 }
 
-fn object(place: String, row: &Map<String, Value>) -> Row<'_> {
-    let text = |value| match value {
-        &Value::String(ref text) => Some(text.as_str()),
-        Value::Null => Some(""),
-        _ => None,
+fn object<'a>(place: String, row: &'a Map<String, Value>) -> Row<'a> {
+    let column = |(name, value): (&'a String, &'a Value)| {
+        let text = match value {
+            Value::String(text) => Some(text.as_str()),
+            Value::Null => Some(""),
+            _ => None,
+        };
+        (name.as_str(), text)
     };
-    Row { place, columns: row.iter().map(|(name, value)| (name.as_str(), text(value))).collect() }
+    Row { place, columns: row.iter().map(column).collect() }
 }
 
 fn read_csv(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {

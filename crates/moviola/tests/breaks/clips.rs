@@ -69,7 +69,7 @@ fn only_containers_are_opened() {
 #[test]
 fn programs_that_write_garbage_or_without_end() {
     let huge = STREAM.replace("32", "65500");
-    let endless = "while :; do printf 'P6\\n2 2\\n255\\n123456789012'; done";
+    let endless = "while :; do printf 'P6\\n32 32\\n255\\n'; head -c 3072 /dev/zero; done";
     let stages = [
         ("exec yes", FRAMES),
         ("exec yes >&2", "exit 0"),
@@ -95,7 +95,11 @@ fn programs_that_write_garbage_or_without_end() {
         let place = stage(probe, read);
         let doctor = run(&place, "doctor");
         doctor.ended_with(1, &["skipped a.mp4: it cannot be read"]);
-        run(&place, "preprocess").refused(&["skipped a.mp4"]);
+        // Of a clip that does not end, the first frames are all that is wanted.
+        match read == endless {
+            true => run(&place, "preprocess").ended_with(0, &["1 samples"]),
+            false => run(&place, "preprocess").refused(&["skipped a.mp4"]),
+        }
         assert!(doctor.said.len() < 1000, "{}", doctor.said);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::place::{Place, golden};
 use crate::process::{Run, moments, text};
+use crate::training::train;
 
 /// Kills the command after each of many fractions of the time that it takes, and looks at what it left.
 fn killed<'a>(run: &dyn Fn() -> Run, whole: Duration, look: &mut (dyn FnMut(u32) + 'a)) {
@@ -71,4 +72,66 @@ fn a_dataset_that_was_hardly_begun_goes_on() {
         into(&own).ended_with(0, &["1 samples (1 encoded now"]);
         assert!(place.files(&own) == expected, "{at}: {:?}", place.names(&own));
     }
+}
+
+/// What stands at the place of an output is whole, or nothing does.
+#[test]
+fn a_clip_that_was_killed_is_whole_or_not_there() {
+    let place = Place::new();
+    let model = golden("pixart-tiny");
+    let into = |folder: &str| {
+        let output = place.text(&format!("{folder}/out.png"));
+        let words = ["generate", "--model", text(&model), "--prompt", "a fox", "--steps", "4"];
+        Run::of(
+            [&words[..], &["--seed", "3", "--height", "64", "--width", "64", "--output", &output]]
+                .concat(),
+        )
+    };
+    std::fs::create_dir(place.path("whole")).unwrap();
+    let whole = into("whole").ended();
+    whole.ended_with(0, &["out.png"]);
+    let clip = std::fs::read(place.path("whole/out.png")).unwrap();
+    killed(
+        &|| {
+            std::fs::create_dir_all(place.path("killed")).unwrap();
+            into("killed")
+        },
+        whole.took,
+        &mut |moment| {
+            let own = |name: &str| std::fs::read(place.path("killed").join(name)).ok();
+            assert!(own("out.png").is_none_or(|own| own == clip), "{moment}");
+            let record = own("out.json");
+            assert!(
+                record.is_none_or(|own| serde_json::from_slice::<serde_json::Value>(&own).is_ok())
+            );
+            for name in ["out.png", "out.json"] {
+                // Whoever makes it again removes what is there.
+                let _ = std::fs::remove_file(place.path("killed").join(name));
+            }
+            into("killed").ended().ended_with(0, &["out.png"]);
+            assert!(own("out.png").unwrap() == clip, "{moment}");
+            std::fs::remove_dir_all(place.path("killed")).unwrap();
+        },
+    );
+}
+
+/// The same of an exported folder, all of which appears at once.
+#[test]
+fn an_export_that_was_killed_is_whole_or_not_there() {
+    let place = Place::new();
+    train(&place, &["loop.steps=1"]).ended().ended_with(0, &[]);
+    let run = place.text("run");
+    let into = |folder: &str| Run::of(["export", &run, "--output", &place.text(folder)]);
+    let whole = into("whole").ended();
+    whole.ended_with(0, &[]);
+    let expected = place.files("whole");
+    killed(&|| into("killed"), whole.took, &mut |moment| {
+        if place.path("killed").exists() {
+            assert!(place.files("killed") == expected, "{moment}: {:?}", place.names("killed"));
+            std::fs::remove_dir_all(place.path("killed")).unwrap();
+        }
+        into("killed").ended().ended_with(0, &[]);
+        assert!(place.files("killed") == expected, "{moment}");
+        std::fs::remove_dir_all(place.path("killed")).unwrap();
+    });
 }

@@ -10,6 +10,7 @@ mod clips;
 mod folders;
 mod kills;
 mod numbers;
+mod outputs;
 mod pictures;
 mod place;
 mod process;

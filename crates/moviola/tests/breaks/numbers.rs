@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::place::{Place, golden};
 use crate::process::{Run, text};
+use crate::training::train;
 
 fn recipe(name: &str) -> String {
     golden("../recipes").join(name).to_str().unwrap().to_owned()
@@ -104,6 +105,34 @@ fn configs_beyond_all_bounds() {
             }
             let ended = Run::of(words).ended();
             ended.refused(&[]);
+            ended.within(20);
+        }
+    }
+    assert!(!place.path("out.gif").exists());
+}
+
+/// Sizes that are each legal, and together beyond everything.
+#[test]
+fn requests_beyond_all_bounds() {
+    let place = Place::new();
+    train(&place, &["loop.steps=1"]).ended().ended_with(0, &[]);
+    let (run, model) = (place.text("run"), place.text("model"));
+    Run::of(["export", &run, "--output", &model]).ended().ended_with(0, &[]);
+    let (own, other) = (("a red circle moves left", model), golden("wan-tiny"));
+    let models = [own, ("a fox", other.to_str().unwrap().to_owned())];
+    let sizes: [(&[&str], &str); 5] = [
+        (&["--frames", "9000000000000000"], "--frames"),
+        (&["--frames", "65536", "--height", "16384", "--width", "16384"], "--"),
+        (&["--height", "16384", "--width", "16384"], "--height"),
+        (&["--height", "1000000000"], "--height"),
+        (&["--steps", "1000000000000"], "--steps"),
+    ];
+    let output = place.text("out.gif");
+    for (prompt, model) in &models {
+        for (size, word) in sizes {
+            let usual = ["generate", "--model", model, "--prompt", prompt, "--output", &output];
+            let ended = Run::of([&usual[..], size].concat()).ended();
+            ended.refused(&[word]);
             ended.within(20);
         }
     }

@@ -161,20 +161,13 @@ fn a_picture_that_is_one_line_is_refused_as_a_condition() {
     let config = model.join("image_processor/preprocessor_config.json");
     let sizes = r#"{"size": {"shortest_edge": 224}, "crop_size": {"height": 28, "width": 28}}"#;
     fs::write(config, sizes).unwrap();
-    let ended = Run::of([
-        "generate",
-        "--model",
-        text(&model),
-        "--prompt",
-        "a fox",
-        "--steps",
-        "1",
-        "--output",
-        &place.text("out.gif"),
-        "--image",
-        text(&line),
-    ])
-    .ended();
+    let output = place.text("out.gif");
+    let words = ["generate", "--model", text(&model), "--prompt", "a fox", "--steps", "1"];
+    let files = ["--output", &output, "--image", text(&line)];
+    let ended = Run::of(words.into_iter().chain(files)).ended();
+    ended.refused(&["--image", "60000x1", "no clip follows such proportions"]);
+    let sizes = ["--height", "32", "--width", "32"];
+    let ended = Run::of(words.into_iter().chain(files).chain(sizes)).ended();
     ended.refused(&["--image", "60000x1", "100 million pixels"]);
     ended.within(20);
 }

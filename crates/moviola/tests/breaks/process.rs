@@ -66,6 +66,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it as a power cut would.
     pub(crate) fn kill(&mut self) {
         // It may have ended by itself.

@@ -137,15 +137,15 @@ pub fn read_manifest(place: &Path) -> Result<Manifest> {
         .map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
     let manifest: Manifest =
         serde_json::from_str(&text).map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
-    if !is_sealed(&text, &manifest.seal) {
-        return Err(damaged(format!("{MANIFEST} is not what was written: its hash differs")));
-    }
-    match manifest.version == VERSION {
-        true => Ok(manifest),
-        false => Err(damaged(format!(
+    if manifest.version != VERSION {
+        return Err(damaged(format!(
             "it has version {} of the format, this program reads version {VERSION}",
             manifest.version
-        ))),
+        )));
+    }
+    match is_sealed(&text, &manifest.seal) {
+        true => Ok(manifest),
+        false => Err(damaged(format!("{MANIFEST} is not what was written: its hash differs"))),
     }
 }
 
