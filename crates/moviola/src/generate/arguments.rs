@@ -13,7 +13,7 @@ use crate::layout::LayoutArguments;
 use crate::places::Kind;
 
 /// Arguments that a record tells by itself.
-const TOLD: [&str; 48] = [
+const TOLD: [&str; 49] = [
     "prompt",
     "prompts",
     "negative",
