@@ -48,6 +48,7 @@ fn what_is_read_is_not_overwritten() {
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     let weights = copy.path("model/vae/diffusion_pytorch_model.safetensors");
     let latents = ["--save-latents".to_owned(), path(&weights)];
+    let [format, png] = ["--format", "png"].map(str::to_owned);
     let image = |file: &Path| ["--image".to_owned(), path(file)];
     let before = contents(&copy.path(""));
     for (output, more) in [
@@ -55,8 +56,8 @@ fn what_is_read_is_not_overwritten() {
         (first.clone(), image(&link)),
         (link.clone(), image(&link)),
         (folder.join("0000.png"), image(&folder)),
-        (copy.path("model/model_index.gif"), image(&first)),
-        (copy.path("model/transformer/config.gif"), image(&first)),
+        // Records are named after the whole output, so these would not be replaced by one.
+        (copy.path("model/model_index.json"), [format, png]),
         (copy.path("out.gif"), latents.clone()),
     ] {
         let out = generate(&copy, &output, &more.each_ref().map(String::as_str));

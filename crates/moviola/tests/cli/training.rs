@@ -331,7 +331,7 @@ fn bad_recipes_end_with_code_2_before_any_work() {
         ("models.student.learns={kind: lora, rank: 2, targets: [nothing]}", "matches no layer"),
         ("strategy={name: video_to_video}", "needs the source `ref_latents`"),
         ("data.source={kind: store, path: no-such-store}", "no-such-store"),
-        ("loop.clip=-1", "loop.clip is -1"),
+        ("loop.clip=-1", "`loop.clip` is -1"),
     ];
     for (set, expected) in cases {
         let out = train(&folder, 2, &[set]);

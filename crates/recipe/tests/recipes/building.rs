@@ -74,7 +74,11 @@ pub(crate) fn dataset(
 }
 
 pub(crate) fn read(name: &str, overrides: &[String]) -> Recipe {
-    Recipe::read(&root().join("recipes").join(name), overrides).unwrap()
+    try_read(name, overrides).unwrap()
+}
+
+pub(crate) fn try_read(name: &str, overrides: &[String]) -> recipe::Result<Recipe> {
+    Recipe::read(&root().join("recipes").join(name), overrides)
 }
 
 pub(crate) fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
@@ -313,10 +317,10 @@ fn a_schedule_is_as_long_as_its_role_is_updated() {
         overrides.push("loop.steps=20".to_owned());
         overrides.push(format!("models.student.rate.warmup={warmup}"));
         overrides.push("models.critic.rate.warmup=20".to_owned());
-        build(&read("dmd2.yaml", &overrides), None)
+        build(&try_read("dmd2.yaml", &overrides)?, None)
     };
     let message = with(5).err().expect("it should be refused").to_string();
-    assert!(message.contains("this role is updated only 4 times"), "{message}");
+    assert!(message.contains("the student is updated only 4 times"), "{message}");
     assert!(with(4).is_ok());
 }
 

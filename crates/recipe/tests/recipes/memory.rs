@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device};
 use recipe::{Memory, Recipe, Student, Which};
 use train::{STUDENT, StateDict, Value};
 
-use crate::building::{WAN, build, dataset, folder, no_hub, read, small, tiny};
+use crate::building::{WAN, build, dataset, folder, no_hub, read, small, tiny, try_read};
 use crate::lora::half;
 
 fn memory(recipe: &Recipe) -> Memory {
@@ -129,21 +129,28 @@ fn a_dry_run_refuses_what_its_run_refuses() {
             "callbacks.validation={every: 1, prompts: [a red circle moves left], steps: 1}".into(),
         );
         overrides.extend(more.iter().map(|text| (*text).to_owned()));
-        read("quickstart.yaml", &overrides)
+        try_read("quickstart.yaml", &overrides)
     };
     // A folder without a VAE is looked at too.
-    holds_what_it_said(&with(&[]), Some(&temporary.path().join("again")));
+    holds_what_it_said(&with(&[]).unwrap(), Some(&temporary.path().join("again")));
     for (argument, wanted) in [
         ("data.batch=0", "batch"),
-        ("loop.accumulation=0", "loop.accumulation is 0"),
-        ("loop.clip=0", "loop.clip is 0"),
+        ("loop.accumulation=0", "`loop.accumulation` is 0"),
+        ("loop.clip=0", "`loop.clip` is 0"),
         ("data.caption_dropout=2", "dropout"),
-        ("callbacks.ema.decay=1.5", "ema.decay is 1.5"),
+        ("callbacks.ema.decay=1.5", "ema.decay` is 1.5"),
         ("levels.video={kind: uniform, lowest: 0.9, highest: 0.1}", "0.9"),
-        ("models.student.rate.warmup=9", "models.student.rate: warm-up is 9"),
+        ("models.student.rate.warmup=9", "`models.student.rate.warmup` is 9"),
         ("models.student.learns={kind: only, patterns: [nothing]}", "`nothing` matches"),
     ] {
-        let recipe = with(&[argument]);
+        // Most is refused as it is read, by both alike.
+        let recipe = match with(&[argument]) {
+            Ok(recipe) => recipe,
+            Err(error) => {
+                assert!(error.to_string().contains(wanted), "{argument}: {error}");
+                continue;
+            }
+        };
         let refused = build(&recipe, None).err().expect(argument).to_string();
         assert!(refused.contains(wanted), "{argument}: {refused}");
         let dry = recipe.memory(&Device::flex(), &no_hub()).expect_err(argument).to_string();

@@ -35,10 +35,10 @@ fn an_unknown_key_has_a_place_and_a_suggestion() {
     let text = QUICKSTART.replace("\nloop:\n  steps:", "\nloop:\n  stepz:");
     let line = 1 + text.lines().position(|line| line.contains("stepz")).unwrap();
     let message = refused(&text, &[]);
-    assert_eq!(
-        message,
-        format!("recipe.yaml:{line}:3: unknown key `stepz` in `loop`; did you mean `steps`?")
-    );
+    let unknown =
+        format!("recipe.yaml:{line}:3: unknown key `stepz` in `loop`; did you mean `steps`?");
+    let lacking = format!("recipe.yaml:{line}:3: `loop` lacks the key `steps`");
+    assert_eq!(message, format!("2 things are wrong:\n  {unknown}\n  {lacking}"));
     let message =
         refused(&QUICKSTART.replace("      weight_decay: 0.01\n", "      momentun: 1\n"), &[]);
     assert!(
