@@ -1,7 +1,5 @@
 //! Pictures, clips and sounds that users give, as a model works with them.
 
-use std::path::Path;
-
 use burn::tensor::{Device, Tensor};
 use data::media::{self, Waveform};
 use data::preprocess::{is_white, touched};
@@ -38,15 +36,13 @@ impl Pictures {
     /// # Errors
     /// They cannot be read.
     pub(crate) fn read(media: &Media, field: Field) -> Result<Pictures> {
-        Pictures::read_frames(media).map_err(|err| err.of_field(field))
-    }
-
-    fn read_frames(media: &Media) -> Result<Pictures> {
         let frames: Vec<SourceImage> = match media {
             Media::Frames(frames) => frames.iter().map(SourceImage::from_frame).collect(),
-            Media::File(path) if media::is_picture(path) => vec![SourceImage::read(path)?],
+            Media::File(path) if media::is_picture(path) => {
+                vec![SourceImage::read(path).map_err(|err| err.of_field(field))?]
+            }
             Media::File(path) => {
-                let clip = media::DecodedClip::read(path).map_err(|err| unreadable(path, &err))?;
+                let clip = media::DecodedClip::read(path).map_err(|err| unreadable(field, &err))?;
                 (0..clip.frames()).map(|at| SourceImage::from_frame(&clip.frame(at))).collect()
             }
         };
@@ -106,7 +102,7 @@ pub(crate) fn samples(audio: &Audio, rate: u32) -> Result<Vec<f32>> {
         Audio::File(path) => path,
     };
     let Waveform { sample_rate, samples } =
-        Waveform::read(path).map_err(|err| unreadable(path, &err).of_field(Field::Audio))?;
+        Waveform::read(path).map_err(|err| unreadable(Field::Audio, &err))?;
     match sample_rate == rate {
         true => Ok(samples),
         false => Err(Error::request(
@@ -118,6 +114,7 @@ pub(crate) fn samples(audio: &Audio, rate: u32) -> Result<Vec<f32>> {
     }
 }
 
-fn unreadable(path: &Path, err: &dyn std::fmt::Display) -> Error {
-    Error::Media { path: path.to_owned(), reason: err.to_string() }
+/// What was given cannot be read; the error names the file itself.
+fn unreadable(field: Field, err: &media::Error) -> Error {
+    Error::request(field, err.to_string())
 }

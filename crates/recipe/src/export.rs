@@ -55,6 +55,12 @@ impl Student {
     /// There is none, it was made by another version, or its model is gone.
     pub fn open(path: &Path, which: Which, device: &Device, hub: &Hub) -> Result<Student> {
         let checkpoints = path.join("checkpoints");
+        if !checkpoints.is_dir() && !path.join("manifest.json").is_file() {
+            return Err(Error::Recipe(format!(
+                "{} is neither a run nor a checkpoint; give the folder of a run",
+                path.display()
+            )));
+        }
         let found = match checkpoints.is_dir() {
             true => checkpoint::find(&checkpoints, device)?,
             false => checkpoint::read(path, device)?,
