@@ -1,7 +1,5 @@
 //! Pictures, clips and sounds that users give, as a model works with them.
 
-use std::path::Path;
-
 use burn::tensor::{Device, Tensor};
 use data::media::{self, Waveform};
 use data::preprocess::{is_white, touched};
@@ -38,7 +36,17 @@ impl Pictures {
     /// # Errors
     /// They cannot be read.
     pub(crate) fn read(media: &Media, field: Field) -> Result<Pictures> {
-        Pictures::read_frames(media).map_err(|err| err.of_field(field))
+        let frames: Vec<SourceImage> = match media {
+            Media::Frames(frames) => frames.iter().map(SourceImage::from_frame).collect(),
+            Media::File(path) if media::is_picture(path) => {
+                vec![SourceImage::read(path).map_err(|err| err.of_field(field))?]
+            }
+            Media::File(path) => {
+                let clip = media::DecodedClip::read(path).map_err(|err| unreadable(field, &err))?;
+                (0..clip.frames()).map(|at| SourceImage::from_frame(&clip.frame(at))).collect()
+            }
+        };
+        Ok(Pictures(frames))
     }
 
     /// Height and width of the first frame, without the others where that is possible.
@@ -48,27 +56,15 @@ impl Pictures {
     pub(crate) fn first_size(media: &Media, field: Field) -> Result<[usize; 2]> {
         let first = match media {
             Media::File(path) if !path.is_dir() && !media::is_picture(path) => {
-                let mut clip = media::ClipReader::open(path).map_err(|err| unreadable(path, &err));
+                let mut clip = media::ClipReader::open(path).map_err(|err| unreadable(field, &err));
                 let frame = clip.as_mut().ok().and_then(|clip| clip.next_frame().ok().flatten());
-                clip.map_err(|err| err.of_field(field))?;
+                clip?;
                 frame.map(|(height, width, _)| [height, width])
             }
             _ => None,
         };
         // What has no first frame says why when all of them are read.
         first.map_or_else(|| Ok(Pictures::read(media, field)?.size()), Ok)
-    }
-
-    fn read_frames(media: &Media) -> Result<Pictures> {
-        let frames: Vec<SourceImage> = match media {
-            Media::Frames(frames) => frames.iter().map(SourceImage::from_frame).collect(),
-            Media::File(path) if media::is_picture(path) => vec![SourceImage::read(path)?],
-            Media::File(path) => {
-                let clip = media::DecodedClip::read(path).map_err(|err| unreadable(path, &err))?;
-                (0..clip.frames()).map(|at| SourceImage::from_frame(&clip.frame(at))).collect()
-            }
-        };
-        Ok(Pictures(frames))
     }
 
     /// How many frames there are.
@@ -137,7 +133,7 @@ pub(crate) fn samples(audio: &Audio, rate: u32) -> Result<Vec<f32>> {
         Audio::File(path) => path,
     };
     let Waveform { sample_rate, samples } =
-        Waveform::read(path).map_err(|err| unreadable(path, &err).of_field(Field::Audio))?;
+        Waveform::read(path).map_err(|err| unreadable(Field::Audio, &err))?;
     match sample_rate == rate {
         true => Ok(samples),
         false => Err(Error::request(
@@ -149,6 +145,7 @@ pub(crate) fn samples(audio: &Audio, rate: u32) -> Result<Vec<f32>> {
     }
 }
 
-fn unreadable(path: &Path, err: &dyn std::fmt::Display) -> Error {
-    Error::Media { path: path.to_owned(), reason: err.to_string() }
+/// What was given cannot be read; the error names the file itself.
+fn unreadable(field: Field, err: &media::Error) -> Error {
+    Error::request(field, err.to_string())
 }

@@ -305,7 +305,7 @@ impl Pipeline {
             self.decode(request, job, &sampled, progress, receiver)?;
         }
         self.release(|own| own.vae.close());
-        replica.collect(Some(sampled.output(&self.description, &job)), frames)
+        replica.collect(Some(sampled.output(&self.description, job)), frames)
     }
 
     /// Puts other parameters in the place of the transformer's, or of its first expert's: a model in

@@ -113,17 +113,8 @@ fn of(
     let sound = config
         .audio_channels
         .map(|block| Sound { codec: SoundBlocks { block }, sample_rate: rate * block as u32 });
-    let visible = [
-        Condition::Image,
-        Condition::LastImage,
-        Condition::Keyframe,
-        Condition::VideoPrefix,
-        Condition::Video,
-        Condition::Mask,
-        Condition::Reference,
-    ];
-    let conditions = Conditions::none().taking(&visible, EntersAs::CleanTokens);
-    let audible: &[Condition] = if sound.is_some() { &[Condition::Audio] } else { &[] };
+    let all = Condition::ALL.into_iter().filter(|own| *own != Condition::Audio || sound.is_some());
+    let all: Vec<Condition> = all.collect();
     Ok(Description {
         family,
         boundary: None,
@@ -141,7 +132,7 @@ fn of(
             ..Geometry::indices([1, 1, 1])
         },
         text: Text::Words(Words { length, width: config.text_width }),
-        conditions: conditions.taking(audible, EntersAs::CleanTokens),
+        conditions: Conditions::none().taking(&all, EntersAs::CleanTokens),
         image_tokens: None,
         vae: Arc::new(Blocks(codec)),
         sound,

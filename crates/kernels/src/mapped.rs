@@ -13,7 +13,12 @@ use memmap2::Mmap;
 /// Whatever opening or mapping the file reports.
 pub fn map_file(path: &Path) -> io::Result<Bytes> {
     let file = File::open(path)?;
-    if file.metadata()?.len() == 0 {
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        // The system would say that there is no such device.
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if metadata.len() == 0 {
         // An empty mapping is an error on some systems.
         return Ok(Bytes::new());
     }

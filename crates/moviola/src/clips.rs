@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use clap::builder::RangedU64ValueParser;
 use data::preprocess::{
     Buckets, Cause, DoctorReport, Media, Probe, RgbFrame, Rules, doctor, find_sources,
 };
@@ -31,6 +32,7 @@ pub(crate) struct Clips {
     /// How many times smaller references are encoded than their clips, in height and width; a model
     /// that looks at small references has fewer tokens to look at
     #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     reference_scale: usize,
 }
 

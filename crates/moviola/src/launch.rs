@@ -32,6 +32,7 @@ pub(crate) fn is_first() -> bool {
 
 impl Process {
     /// This process, if a launcher started several.
+    #[expect(clippy::disallowed_methods, reason = "launchers speak through the environment")]
     pub(crate) fn of_job() -> Option<Process> {
         let number = |name: &str| env::var(name).ok()?.parse::<usize>().ok();
         let found = VARIABLES

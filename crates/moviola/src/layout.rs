@@ -199,7 +199,7 @@ impl LayoutArguments {
 #[cfg(feature = "mpi")]
 fn run_as_process<T: Send>(ranks: &Ranks, body: impl Fn(Group) -> Outcome<T> + Sync) -> Outcome<T> {
     let failed = |error: comm::Error| Failure::Rank(error.to_string());
-    comm::mpi::run(ranks, |group| body(group)).map_err(failed)?.finish()
+    comm::mpi::run(ranks, &body).map_err(failed)?.finish()
 }
 
 /// Refused before it comes here.

@@ -22,7 +22,7 @@ use train::{
 use crate::error::{Error, Result};
 
 use crate::feed::{LoaderFeed, Picked, Source};
-use crate::model::Model;
+use crate::model::{self, Model};
 use crate::prepare::{Models, Prepared};
 use crate::schema::{
     DataConfig, LearnsConfig, MethodConfig, NegativePromptConfig, Recipe, SamplerConfig,
@@ -144,7 +144,7 @@ impl Recipe {
             device: device.clone(),
             dtype: FloatDType::F32,
         };
-        let folder = folder::locate(from, hub)?;
+        let folder = model::locate(STUDENT, from, hub)?;
         let embedding = engine::encode_negative_prompt(&folder, &prompt.text, &setup)?;
         Ok(Some(embedding.context()))
     }
@@ -173,7 +173,7 @@ impl Recipe {
     ) -> Result<Model> {
         match (&config.new, &config.from) {
             (Some(new), _) => Model::new(new, self.run.seed, device),
-            (None, Some(from)) => Model::open(&folder::locate(from, hub)?, device),
+            (None, Some(from)) => Model::of_role(role, from, device, hub),
             (None, None) => Err(Error::Recipe(format!("models.{role} comes from nowhere"))),
         }
     }

@@ -9,11 +9,11 @@ use data::store::Fingerprint;
 use diffusion::Draw;
 use engine::{EncoderSetup, FolderEncoder};
 use families::{Description, NewModel, Record, Text, TextRules};
-use folder::ModelFolder;
+use folder::{Hub, ModelFolder};
 use nn::{Context, Network, Precision, Store};
 use serde_json::Value;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::new::NewConfig;
 
 /// A network with its parameters, and what its family says about it.
@@ -102,8 +102,25 @@ impl Model {
         Ok(Model { description, store, text, encoders, record, origin })
     }
 
+    /// Opens the folder or hub id that a role of a recipe comes from.
+    ///
+    /// # Errors
+    /// It cannot be used; the error names the role.
+    pub(crate) fn of_role(role: &str, from: &str, device: &Device, hub: &Hub) -> Result<Model> {
+        let model = Model::open(&locate(role, from, hub)?, device);
+        model.map_err(|err| Error::Recipe(format!("models.{role}: {err}")))
+    }
+
     /// The network.
     pub fn network(&self) -> &Arc<dyn Network> {
         &self.description.transformers[0].network
     }
+}
+
+/// Where the folder or hub id lies that a role of a recipe comes from.
+///
+/// # Errors
+/// It is nowhere; the error names the role.
+pub(crate) fn locate(role: &str, from: &str, hub: &Hub) -> Result<PathBuf> {
+    folder::locate(from, hub).map_err(|err| Error::Recipe(format!("models.{role}: {err}")))
 }

@@ -75,7 +75,7 @@ impl Recipe {
         let kind = Kind::of(student);
         let draws = Draws::new(0, 0, 0, trial.samples);
         let inputs = strategy.prepare(kind.process(), trial, &draws)?.seen.inputs;
-        let teacher = Model::open(&folder::locate(&teacher.from, hub)?, device)?;
+        let teacher = Model::of_role("teacher", &teacher.from, device, hub)?;
         kind.check("teacher", &teacher, &inputs)?;
         let critic = self.model("critic", config, device, hub)?;
         kind.check("critic", &critic, &inputs)?;

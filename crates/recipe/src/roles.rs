@@ -55,7 +55,11 @@ impl Kind {
             return refuse("process", told(&own.process), told(&self.process));
         }
         if own.geometry != self.geometry {
-            let [theirs, ours] = [own.geometry, self.geometry].map(|it| format!("{it:?}"));
+            let both = [own.geometry, self.geometry];
+            let [theirs, ours] = match both.map(|it| tokens_of(&it)) {
+                [theirs, ours] if theirs == ours => both.map(|it| format!("{it:?}")),
+                words => words,
+            };
             return refuse("geometry of tokens", theirs, ours);
         }
         if own.text != self.text {
@@ -77,6 +81,12 @@ impl Kind {
             Error::Recipe(format!("models.{role} cannot see what models.{STUDENT} sees: {err}"))
         })
     }
+}
+
+/// What a token covers, in words.
+fn tokens_of(geometry: &Geometry) -> String {
+    let by = |sizes: [usize; 3]| sizes.map(|size| size.to_string()).join(" x ");
+    format!("a token is {} latents of {} pixels", by(geometry.patch), by(geometry.factors))
 }
 
 /// What a network predicts, in words.

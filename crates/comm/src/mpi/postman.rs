@@ -157,7 +157,7 @@ fn null_request() -> ffi::MPI_Request {
 }
 
 /// The message of some bytes, if they are all there.
-fn complete(whole: &mut Vec<u8>) -> Option<Vec<u8>> {
+fn complete(whole: &[u8]) -> Option<Vec<u8>> {
     let (length, rest) = whole.split_first_chunk::<LENGTH>()?;
     (u64::from_le_bytes(*length) == rest.len() as u64).then(|| rest.to_vec())
 }

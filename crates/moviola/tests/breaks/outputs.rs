@@ -60,12 +60,12 @@ fn no_output_is_an_input() {
     let model = place.model("pixart-tiny", "model");
     let model = text(&model);
     let prompts = place.write("p.json", "a fox\n");
-    let record = place.text("model/model_index.png");
+    let index = place.text("model/model_index.json");
     let weights = "model/transformer/diffusion_pytorch_model.safetensors";
     let (weights, out) = (place.text(weights), place.text("out.png"));
     let before = place.files("");
     let cases: [&[&str]; 3] = [
-        &["--output", &record],
+        &["--output", &index, "--format", "png", "--overwrite"],
         &["--output", &out, "--save-latents", &weights],
         &["--output", &place.text("model/vae/config.json"), "--prompt", "an owl"],
     ];
@@ -74,7 +74,7 @@ fn no_output_is_an_input() {
         assert!(place.files("") == before, "{more:?}: {:?}", place.names(""));
     }
     let words = ["generate", "--model", model, "--steps", "1", "--height", "32", "--width", "32"];
-    let own = ["--prompts", text(&prompts), "--output", &place.text("p.png")];
+    let own = ["--prompts", text(&prompts), "--output", text(&prompts), "--format", "png"];
     Run::of([&words[..], &own].concat()).ended().refused(&["p.json"]);
     assert!(place.files("") == before, "{:?}", place.names(""));
 

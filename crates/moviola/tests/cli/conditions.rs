@@ -100,6 +100,15 @@ fn exams_name_their_arguments(model: &str) {
         assert!(message.contains(wanted), "{more:?}: {message}");
     }
     assert_eq!(fs::read(&index).unwrap(), before);
+    // A file is named once.
+    let picture = crate::folder::goldens().join("pictures/photo.png").display().to_string();
+    let to = Path::new(model).with_extension("gif").display().to_string();
+    let given = ["--prompt", "x", "--output", &to, "--audio", &picture];
+    let message = words(&run(&[&["generate", "--model", model], &given[..]].concat()));
+    assert!(message.starts_with("error: --audio: cannot read"), "{message}");
+    assert_eq!(message.matches("photo.png").count(), 1, "{message}");
+    let message = words(&run(&["export", model, "--output", &to]));
+    assert!(message.contains("is neither a run nor a checkpoint"), "{message}");
 }
 
 /// No output is an input: neither the clip, nor the sound beside it.

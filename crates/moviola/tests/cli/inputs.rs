@@ -69,7 +69,8 @@ fn what_is_read_is_not_overwritten() {
     // Beside what is read there is room.
     for output in [copy.path("model/sample.gif"), folder.join("made.gif")] {
         for _ in 0..2 {
-            let out = generate(&copy, &output, &image(&folder).each_ref().map(String::as_str));
+            let [image, given] = image(&folder);
+            let out = generate(&copy, &output, &[&image, &given, "--overwrite"]);
             assert!(out.status.success(), "{}", words(&out));
         }
         assert!(output.is_file());

@@ -67,6 +67,15 @@ fn files_that_are_not_there_are_told_with_their_argument() {
         assert!(text.contains("no/such.safetensors"), "{text}");
         assert_eq!(output.status.code(), Some(2));
     }
+    // A folder is no file.
+    for flag in ["--noise", "--transformer"] {
+        let copy = Copy::of("pixart-tiny");
+        let place = copy.path("model").display().to_string();
+        let output = copy.generate(&[&PROMPT[..], &[flag, &place]].concat());
+        let text = String::from_utf8_lossy(&output.stderr).to_lowercase();
+        let words = format!("error: {flag}: cannot read {place}: is a directory").to_lowercase();
+        assert!(text.starts_with(&words), "{text}");
+    }
     let copy = Copy::of("wan-tiny-i2v");
     let output = copy.generate_to("out.gif", &["--prompt", "x", "--image", "no/such.png"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

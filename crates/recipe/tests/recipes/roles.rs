@@ -30,7 +30,53 @@ fn a_teacher_of_another_family_is_refused_by_name() {
     let mut overrides = small("wan-tiny", &data, &[STUDENT, "teacher", "critic"]);
     overrides.push(format!("models.teacher.from={}", folder("wan-tiny-ti2v")));
     let message = refused("dmd2.yaml", &overrides);
-    assert!(message.contains("models.teacher has another "), "{message}");
+    let want = "models.teacher has another geometry of tokens than models.student: a token is 1 x 2 x 2 \
+                latents of 4 x 16 x 16 pixels, not";
+    assert!(message.contains(want), "{message}");
+    // Folders that no role can come from are told with the role.
+    for role in [STUDENT, "teacher", "critic"] {
+        for other in [folder("wan-tiny-i2v"), "no/such/folder".to_owned()] {
+            let mut overrides = small("wan-tiny", &data, &[STUDENT, "teacher", "critic"]);
+            overrides.push(format!("models.{role}.from={other}"));
+            let message = refused("dmd2.yaml", &overrides);
+            assert!(message.starts_with(&format!("models.{role}: ")), "{message}");
+        }
+    }
+}
+
+/// Latents and texts of other encoders are of the same shape and mean something else.
+#[test]
+fn a_teacher_with_other_encoders_is_refused_by_name() {
+    let temporary = tempfile::tempdir().unwrap();
+    let data = temporary.path().join("data");
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    for (role, component, what) in [
+        ("teacher", "vae/diffusion_pytorch_model", "encoder of video"),
+        ("critic", "text_encoder/model", "encoder of text"),
+    ] {
+        let other = temporary.path().join(role);
+        copy(Path::new(&folder("wan-tiny")), &other);
+        let weights = other.join(component).with_extension("safetensors");
+        let mut bytes = fs::read(&weights).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&weights, bytes).unwrap();
+        let mut overrides = small("wan-tiny", &data, &[STUDENT, "teacher", "critic"]);
+        overrides.push(format!("models.{role}.from={}", other.display()));
+        let message = refused("dmd2.yaml", &overrides);
+        let want = format!("models.{role} has another {what} than models.student");
+        assert!(message.contains(&want), "{message}");
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+        match path.is_dir() {
+            true => copy(&path, &to.join(name)),
+            false => drop(fs::copy(&path, to.join(name)).unwrap()),
+        }
+    }
 }
 
 /// A family whose timesteps are counted has none that could be moved.

@@ -146,6 +146,25 @@ fn a_reference_is_drawn_once_for_all() {
     assert!((18..=42).contains(&with), "{with}");
 }
 
+/// What the exported model says of its references does not hang on whether the first step drew one.
+#[test]
+fn a_reference_that_is_not_drawn_is_known_too() {
+    let reference = json!({ "type": "reference", "source": "ref_latents", "probability": 0.5 });
+    let own = json!({ "generated": true, "source": "latents", "conditions": [reference] });
+    let drawn = |step| {
+        let own = strategy(json!({ "name": "flexible", "video": own.clone() })).unwrap();
+        let scene = own.scene(&batch(1, [3, 4, 4]), &Draws::new(5, step, 0, 1)).unwrap();
+        assert_eq!(own.metadata()["reference_downscale_factor"], "2");
+        let mut other = batch(1, [3, 4, 4]);
+        other.fields.insert("ref_latents".to_owned(), video("x", 1, [3, 4, 4], 24.0));
+        let refused = own.scene(&other, &Draws::new(5, step, 0, 1)).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("1 times smaller"), "{refused}");
+        scene.video.as_ref().unwrap().reference_tokens() > 0
+    };
+    let with = (0..20).filter(|step| drawn(*step)).count();
+    assert!(0 < with && with < 20, "{with}");
+}
+
 #[test]
 fn references_stack_to_the_left() {
     let one = |source: &str| json!({ "type": "reference", "source": source });
