@@ -108,7 +108,7 @@ fn exams_name_their_arguments(model: &str) {
     assert!(message.starts_with("error: --audio: cannot read"), "{message}");
     assert_eq!(message.matches("photo.png").count(), 1, "{message}");
     let message = words(&run(&["export", model, "--output", &to]));
-    assert!(message.contains("is neither a run nor a checkpoint"), "{message}");
+    assert!(message.contains("is neither a run, which has"), "{message}");
 }
 
 /// No output is an input: neither the clip, nor the sound beside it.
