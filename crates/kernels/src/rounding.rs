@@ -10,7 +10,7 @@ use crate::narrow::nearest;
 use crate::storage;
 use crate::work::dispatch;
 
-/// `x` rounded to bf16, outside any graph: [`crate::linear`] and [`crate::attention`] multiply such
+/// `x` rounded to bf16, outside any graph: [`crate::linear()`] and [`crate::attention()`] multiply such
 /// operands in bf16 and sum in f32 where the instruction set does (see
 /// [`crate::InstructionSet::multiplies_bf16`]), and widen them elsewhere.
 pub fn to_bf16<const D: usize>(x: Tensor<D>) -> Tensor<D> {

@@ -100,11 +100,11 @@ fn a_clip_that_was_killed_is_whole_or_not_there() {
         &mut |moment| {
             let own = |name: &str| std::fs::read(place.path("killed").join(name)).ok();
             assert!(own("out.png").is_none_or(|own| own == clip), "{moment}");
-            let record = own("out.json");
+            let record = own("out.png.json");
             assert!(
                 record.is_none_or(|own| serde_json::from_slice::<serde_json::Value>(&own).is_ok())
             );
-            for name in ["out.png", "out.json"] {
+            for name in ["out.png", "out.png.json"] {
                 // Whoever makes it again removes what is there.
                 let _ = std::fs::remove_file(place.path("killed").join(name));
             }

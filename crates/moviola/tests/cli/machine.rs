@@ -66,7 +66,7 @@ fn latents(copy: &Copy, set: InstructionSet, more: &[&str]) -> PathBuf {
     let paths = [&model, &out, &saved].map(|path| path.to_str().unwrap());
     let mut arguments = vec!["generate", "--model", paths[0], "--output", paths[1]];
     arguments.extend(["--save-latents", paths[2], "--prompt", "a fox", "--steps", "2"]);
-    arguments.extend(["--height", "32", "--width", "32"]);
+    arguments.extend(["--height", "32", "--width", "32", "--overwrite"]);
     arguments.extend(more);
     let output = run_under(set.name(), &arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
