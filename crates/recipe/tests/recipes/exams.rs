@@ -131,6 +131,18 @@ fn a_true_answer_is_right_and_a_recoloured_clip_moves_where_it_did() {
     assert!(attributes >= 95 && right(&answers) <= 10, "{attributes} and {}", right(&answers));
 }
 
+/// The sampler puts a given first frame back whatever the network made of it, so what the network made
+/// is measured: one that goes on from another frame has kept nothing.
+#[test]
+fn a_given_frame_is_measured_before_it_is_put_back() {
+    let (answers, _) = sit(Task::FirstFrame, |at| FIRST_CLIP + at);
+    assert!(right(&answers) >= 95, "{}", right(&answers));
+    assert!(answers.iter().all(|answer| answer.kept.unwrap() > 60.0));
+    let (answers, _) = sit(Task::FirstFrame, |at| at);
+    let kept = answers.iter().filter(|answer| answer.kept.unwrap() > 30.0).count();
+    assert!(kept <= 10 && right(&answers) <= 10, "{kept} and {}", right(&answers));
+}
+
 /// Only the clip can tell the tone of a clip: there is no caption. Elsewhere nothing shows the clip.
 #[test]
 fn questions_hide_what_they_ask_for() {
