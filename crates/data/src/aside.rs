@@ -99,6 +99,18 @@ impl AsideFile {
         Ok(AsideFile { target: target.to_owned(), existing, file: BufWriter::new(aside) })
     }
 
+    /// A whole file, all of it on the disk, that is to take the place of what is at `target`.
+    ///
+    /// # Errors
+    /// As [`AsideFile::create`], or the disk is full.
+    pub fn prepared(target: &Path, bytes: &[u8]) -> Result<AsideFile> {
+        let mut file = AsideFile::create(target, Existing::Replace)?;
+        file.write_all(bytes)?;
+        file.flush()?;
+        file.file.get_mut().file().sync_all()?;
+        Ok(file)
+    }
+
     /// A second file in the same folder, without a name, for what cannot be written yet.
     ///
     /// # Errors
@@ -231,9 +243,7 @@ impl AsideFolder {
 /// # Errors
 /// The system's.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = AsideFile::create(path, Existing::Replace)?;
-    file.write_all(bytes)?;
-    file.commit()
+    AsideFile::prepared(path, bytes)?.commit()
 }
 
 /// Checks that a file can be made at `path`, without leaving one.

@@ -75,21 +75,21 @@ impl GivenMedia {
             keyframes: keyframes.collect::<Result<_>>()?,
             video_prefix: match &given.video_prefix {
                 Some(media) => {
-                    let clip = Pictures::read(media, Field::VideoPrefix)?;
+                    let clip = Pictures::read(media, Field::VideoPrefix, frames)?;
                     Some(fitted(prefix(clip, frames, geometry)?))
                 }
                 None => None,
             },
             video: match &given.video {
                 Some(media) => {
-                    let clip = Pictures::read(media, Field::Video)?;
+                    let clip = Pictures::read(media, Field::Video, frames)?;
                     Some(fitted(whole(clip, frames, Field::Video)?))
                 }
                 None => None,
             },
             mask: match &given.mask {
                 Some(media) => {
-                    let clip = fitted(Pictures::read(media, Field::Mask)?);
+                    let clip = fitted(Pictures::read(media, Field::Mask, frames)?);
                     Some(mask(&clip, [frames, height, width])?)
                 }
                 None => None,
@@ -307,7 +307,7 @@ fn references(
         if scale == 0 || !height.is_multiple_of(scale) || !width.is_multiple_of(scale) {
             return Err(refuse(format!("{height} x {width} cannot be {scale} times smaller")));
         }
-        let pictures = Pictures::read(media, Field::Reference)?.cut(frames);
+        let pictures = Pictures::read(media, Field::Reference, frames)?;
         let pictures = pictures.fitted([height, width], fit);
         let own = [pictures.len(), height / scale, width / scale];
         let latents = model.geometry.latents(own).map_err(|err| refuse(err.to_string()))?;

@@ -23,7 +23,7 @@ impl Pictures {
                 let picture = SourceImage::read(path).map_err(|err| err.of_field(field))?;
                 Pictures(vec![picture])
             }
-            _ => Pictures::read(media, field)?,
+            _ => Pictures::read(media, field, usize::MAX)?,
         };
         match pictures.0.len() {
             1 => Ok(pictures),
@@ -31,18 +31,21 @@ impl Pictures {
         }
     }
 
-    /// Reads all frames.
+    /// Reads the first `most` frames; what follows them is not looked at.
     ///
     /// # Errors
     /// They cannot be read.
-    pub(crate) fn read(media: &Media, field: Field) -> Result<Pictures> {
+    pub(crate) fn read(media: &Media, field: Field, most: usize) -> Result<Pictures> {
         let frames: Vec<SourceImage> = match media {
-            Media::Frames(frames) => frames.iter().map(SourceImage::from_frame).collect(),
+            Media::Frames(frames) => {
+                frames.iter().take(most).map(SourceImage::from_frame).collect()
+            }
             Media::File(path) if media::is_picture(path) => {
                 vec![SourceImage::read(path).map_err(|err| err.of_field(field))?]
             }
             Media::File(path) => {
-                let clip = media::DecodedClip::read(path).map_err(|err| unreadable(field, &err))?;
+                let clip = media::DecodedClip::read_first(path, most);
+                let clip = clip.map_err(|err| unreadable(field, &err))?;
                 (0..clip.frames()).map(|at| SourceImage::from_frame(&clip.frame(at))).collect()
             }
         };
@@ -64,7 +67,7 @@ impl Pictures {
             _ => None,
         };
         // What has no first frame says why when all of them are read.
-        first.map_or_else(|| Ok(Pictures::read(media, field)?.size()), Ok)
+        first.map_or_else(|| Ok(Pictures::read(media, field, 1)?.size()), Ok)
     }
 
     /// How many frames there are.

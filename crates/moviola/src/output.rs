@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use data::aside;
+use data::aside::{self, AsideFile};
 use data::media::{ClipWriter, Format, Frame, FrameRate, Waveform};
-use engine::{Frames, Result};
+use engine::{Error, Frames, Result};
 use serde_json::Value;
 
 use crate::places::{Kind, Places, refused};
@@ -63,21 +63,32 @@ impl<'a> Output<'a> {
         let Some(current) = self.current.take() else { return Ok(()) };
         let (height, width) = current.size;
         let record = (self.record)(current.sample, [current.writer.frames(), height, width]);
-        current.writer.finish()?;
         let number = self.first + current.sample;
         let sound = self.waveforms.remove(&current.sample).zip(self.places.sound(number));
+        let sound = sound.map(|(sound, path)| Ok::<_, Error>((sound.prepare(&path)?, path)));
+        // A full disk is found out before anything appears.
+        let (sound, record) = (sound.transpose()?, self.prepare(number, &record)?);
+        current.writer.finish()?;
         if let Some((sound, path)) = sound {
-            sound.write(&path)?;
+            sound.commit().map_err(refused(&path))?;
             told(&path)?;
         }
-        self.leave(number, &current.path, &record)
+        self.leave(&current.path, record)
     }
 
-    /// Writes the record of a sample that is there, and says where it is.
-    fn leave(&self, number: usize, path: &Path, record: &Value) -> Result<()> {
-        if let Some(beside) = self.places.record(number) {
-            let text = serde_json::to_string_pretty(record).expect("a record is plain JSON");
-            write(&beside, (text + "\n").as_bytes())?;
+    /// The record of a sample, on the disk and without its name yet, if there is to be one.
+    fn prepare(&self, number: usize, record: &Value) -> Result<Option<(AsideFile, PathBuf)>> {
+        let Some(path) = self.places.record(number) else { return Ok(None) };
+        let text = serde_json::to_string_pretty(record).expect("a record is plain JSON");
+        aside::make_parents(&path).map_err(refused(&path))?;
+        let file = AsideFile::prepared(&path, (text + "\n").as_bytes());
+        Ok(Some((file.map_err(refused(&path))?, path)))
+    }
+
+    /// Lets the record of a sample that is there appear, and says where the sample is.
+    fn leave(&self, path: &Path, record: Option<(AsideFile, PathBuf)>) -> Result<()> {
+        if let Some((file, beside)) = record {
+            file.commit().map_err(refused(&beside))?;
         }
         self.writing.wrote(path);
         told(path)
@@ -94,8 +105,9 @@ impl Frames for Output<'_> {
             let number = self.first + sample;
             let path = self.places.sample(number);
             aside::make_parents(&path).map_err(refused(&path))?;
+            let record = self.prepare(number, &(self.record)(sample, [0; 3]))?;
             sound.write(&path)?;
-            return self.leave(number, &path, &(self.record)(sample, [0; 3]));
+            return self.leave(&path, record);
         }
         self.waveforms.insert(sample, sound);
         Ok(())

@@ -31,15 +31,24 @@ impl DecodedClip {
     /// If there is no such file, it is neither, it is damaged, or ffmpeg is needed and not
     /// installed.
     pub fn read(path: &Path) -> Result<DecodedClip> {
+        DecodedClip::read_first(path, usize::MAX)
+    }
+
+    /// The same without what follows the first `most` frames, which is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`DecodedClip::read`].
+    pub fn read_first(path: &Path, most: usize) -> Result<DecodedClip> {
         match is_picture(path) {
-            _ if path.is_dir() => DecodedClip::folder(path),
+            _ if path.is_dir() => DecodedClip::folder(path, most),
             true => DecodedClip::picture(path),
-            false => DecodedClip::video(path),
+            false => DecodedClip::video(path, most),
         }
     }
 
     /// The pictures of a folder, which plays at no known rate.
-    fn folder(path: &Path) -> Result<DecodedClip> {
+    fn folder(path: &Path, most: usize) -> Result<DecodedClip> {
         let failed = |source| Error::Read { path: path.to_owned(), source };
         let entries = std::fs::read_dir(path).map_err(failed)?;
         let mut pictures: Vec<_> =
@@ -51,7 +60,7 @@ impl DecodedClip {
             return Err(refused("the folder holds no pictures"));
         };
         let mut clip = DecodedClip::picture(first)?;
-        for path in rest {
+        for path in rest.iter().take(most.saturating_sub(1)) {
             let next = DecodedClip::picture(path)?;
             if next.size() != clip.size() {
                 return Err(refused("its pictures differ in size"));
@@ -128,7 +137,7 @@ impl DecodedClip {
         })
     }
 
-    fn video(path: &Path) -> Result<DecodedClip> {
+    fn video(path: &Path, most: usize) -> Result<DecodedClip> {
         let mut reader = ClipReader::open(path)?;
         let refused =
             |reason: &str| Error::Decode { path: path.to_owned(), reason: reason.to_owned() };
@@ -136,7 +145,9 @@ impl DecodedClip {
             return Err(refused("it has no frames"));
         };
         let mut clip = DecodedClip { frames: 1, height, width, rate: Some(reader.rate()), bytes };
-        while let Some((next_height, next_width, next)) = reader.next_frame()? {
+        while clip.frames < most
+            && let Some((next_height, next_width, next)) = reader.next_frame()?
+        {
             if (next_height, next_width) != (height, width) {
                 return Err(refused("its frames change their size"));
             }

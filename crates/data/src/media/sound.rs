@@ -6,6 +6,10 @@ use std::path::Path;
 use hound::{SampleFormat, WavReader, WavSpec, WavWriter};
 
 use super::{Error, Result};
+use crate::aside::AsideFile;
+
+/// No file of a sound is longer.
+const MOST_BYTES: u64 = 512 << 20;
 
 /// A mono sound.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +28,11 @@ impl Waveform {
     /// If there is no such file, it is no WAV file, or holds no sound.
     pub fn read(path: &Path) -> Result<Waveform> {
         let broken = |reason: String| Error::Decode { path: path.to_owned(), reason };
+        let length = std::fs::metadata(path).map_or(0, |file| file.len());
+        if length > MOST_BYTES {
+            let (own, most) = (length >> 20, MOST_BYTES >> 20);
+            return Err(broken(format!("it is a file of {own} MB; a sound has at most {most}")));
+        }
         let reader = WavReader::open(path).map_err(|error| match error {
             hound::Error::IoError(source) => Error::Read { path: path.to_owned(), source },
             other => broken(other.to_string()),
@@ -54,6 +63,16 @@ impl Waveform {
     /// If the system refuses; nothing half-written is left then.
     pub fn write(&self, path: &Path) -> Result<()> {
         let write = |source| Error::Write { path: path.to_owned(), source };
+        self.prepare(path)?.commit().map_err(write)
+    }
+
+    /// The same file, all of it on the disk, which appears when it is committed.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses; nothing is left then.
+    pub fn prepare(&self, path: &Path) -> Result<AsideFile> {
+        let write = |source| Error::Write { path: path.to_owned(), source };
         let failed = |error: hound::Error| write(std::io::Error::other(error.to_string()));
         let spec = WavSpec {
             channels: 1,
@@ -68,7 +87,7 @@ impl Waveform {
             writer.write_sample(level as i16).map_err(failed)?;
         }
         writer.finalize().map_err(failed)?;
-        crate::aside::write_whole(path, bytes.get_ref()).map_err(write)
+        AsideFile::prepared(path, bytes.get_ref()).map_err(write)
     }
 }
 

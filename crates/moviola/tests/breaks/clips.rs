@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::place::{Place, golden};
 use crate::process::{Ended, Run, is_thorough, text};
+use crate::training::train;
 
 /// What a sound ffprobe says of a clip.
 const STREAM: &str = r#"echo '{"streams": [{"width": 32, "height": 32, "avg_frame_rate": "8/1", "nb_frames": "5"}]}'"#;
@@ -13,6 +14,9 @@ const STREAM: &str = r#"echo '{"streams": [{"width": 32, "height": 32, "avg_fram
 /// Five black frames.
 const FRAMES: &str =
     "for i in 1 2 3 4 5; do printf 'P6\\n32 32\\n255\\n'; head -c 3072 /dev/zero; done";
+
+/// Black frames without end.
+const ENDLESS: &str = "while :; do printf 'P6\\n32 32\\n255\\n'; head -c 3072 /dev/zero; done";
 
 /// A place with one clip and two scripts, each of which leaves its number behind.
 fn stage(probe: &str, read: &str) -> Place {
@@ -69,7 +73,6 @@ fn only_containers_are_opened() {
 #[test]
 fn programs_that_write_garbage_or_without_end() {
     let huge = STREAM.replace("32", "65500");
-    let endless = "while :; do printf 'P6\\n32 32\\n255\\n'; head -c 3072 /dev/zero; done";
     let stages = [
         ("exec yes", FRAMES),
         ("exec yes >&2", "exit 0"),
@@ -81,7 +84,7 @@ fn programs_that_write_garbage_or_without_end() {
         (STREAM, "exec yes"),
         (STREAM, "printf 'P6\\n60000 60000\\n255\\n'; exec cat /dev/zero"),
         (STREAM, "printf 'P6\\n4000000000 4000000000\\n255\\n'; exec cat /dev/zero"),
-        (STREAM, endless),
+        (STREAM, ENDLESS),
         (STREAM, "exec head -c 3000 /dev/zero"),
         (STREAM, "printf 'P6\\n32 32\\n255\\n'; exit 0"),
         (STREAM, "yes why | head -c 10000000 >&2; exit 1"),
@@ -96,7 +99,7 @@ fn programs_that_write_garbage_or_without_end() {
         let doctor = run(&place, "doctor");
         doctor.ended_with(1, &["skipped a.mp4: it cannot be read"]);
         // Of a clip that does not end, the first frames are all that is wanted.
-        match read == endless {
+        match read == ENDLESS {
             true => run(&place, "preprocess").ended_with(0, &["1 samples"]),
             false => run(&place, "preprocess").refused(&["skipped a.mp4"]),
         }
@@ -114,4 +117,22 @@ fn programs_that_hang() {
         let place = stage(probe, read);
         run(&place, "doctor").ended_with(1, &["skipped a.mp4", "did nothing for 60 s"]);
     }
+}
+
+/// Of a clip that is given, as many frames are read as are wanted.
+#[test]
+fn a_clip_without_end_is_given() {
+    let place = stage(STREAM, ENDLESS);
+    train(&place, &["loop.steps=1"]).ended().ended_with(0, &[]);
+    let (run, model) = (place.text("run"), place.text("model"));
+    Run::of(["export", &run, "--output", &model]).ended().ended_with(0, &[]);
+    let mut path: OsString = place.path("programs").into();
+    path.push(":/usr/bin:/bin");
+    let (clip, output) = (place.text("clips/a.mp4"), place.text("out.gif"));
+    let words =
+        ["generate", "--model", &model, "--prompt", "a red circle moves left", "--steps", "1"];
+    let more = ["--video-prefix", &clip, "--output", &output];
+    let ended = Run::of([&words[..], &more].concat()).with("PATH", path).ended();
+    ended.refused(&["--video-prefix", "nothing would be left to make"]);
+    ended.within(20);
 }

@@ -85,6 +85,20 @@ fn no_output_is_an_input() {
     assert!(place.files("") == before, "{:?}", place.names(""));
 }
 
+/// The disk is full when the record is written, which is longer than its picture: neither is there.
+#[test]
+fn no_clip_is_left_without_its_record() {
+    let place = Place::new();
+    let model = golden("pixart-tiny");
+    let (output, prompt) = (place.text("out.png"), "fox ".repeat(10_000));
+    let words = ["generate", "--model", text(&model), "--steps", "1", "--height", "32"];
+    let more = ["--width", "32", "--prompt", &prompt, "--output", &output];
+    let run = || Run::of([&words[..], &more].concat());
+    run().with_files_of(32).ended().refused(&["out.json"]);
+    assert_eq!(place.names(""), Vec::<String>::new());
+    run().ended().ended_with(0, &["out.png"]);
+}
+
 /// A signal ends what is being made within a step, and nothing is left.
 #[test]
 fn signals_end_what_is_being_made() {

@@ -26,9 +26,12 @@ impl Run {
     /// `moviola` with some arguments, under the limit of memory.
     pub(crate) fn of<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Run {
         let mut command = Command::new("sh");
-        command.arg("-c").arg("ulimit -v \"$LIMIT\" && exec \"$0\" \"$@\"");
+        // A file that grows too long is then an error, as on a full disk, and not a signal.
+        let limits = "trap '' XFSZ; ulimit -f \"$LONGEST\"; ulimit -v \"$LIMIT\"";
+        command.arg("-c").arg(format!("{limits} && exec \"$0\" \"$@\""));
         command.arg(binary()).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("LONGEST", "unlimited");
         Run { command, memory: MEMORY }
     }
 
@@ -36,6 +39,11 @@ impl Run {
     pub(crate) fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {
         self.command.env(name, value);
         self
+    }
+
+    /// No file may have more than so many blocks of 512 bytes.
+    pub(crate) fn with_files_of(self, blocks: u32) -> Run {
+        self.with("LONGEST", blocks.to_string())
     }
 
     /// A smaller limit, in kilobytes.
