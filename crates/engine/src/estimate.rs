@@ -36,6 +36,8 @@ pub struct Estimate {
     pub stages: Vec<StageWork>,
     /// Memory at its most, in bytes.
     pub bytes: u64,
+    /// How much of that is mapped from files: the system can do without it, if slowly.
+    pub mapped: u64,
 }
 
 /// The work of a stage.
@@ -107,8 +109,9 @@ impl Pipeline {
         let together = samples_together(tokens).min(job.samples) * tokens;
         let denoise = together as u64 * F32 * (6 * passage.stream + 2 * passage.widest);
         let computed = denoise.max(self.decoded_bytes(request, job));
-        let bytes = PROGRAM + self.weight_bytes() + computed + computed / LOST;
-        Estimate { stages: stages.to_vec(), bytes }
+        let (weights, mapped) = self.weight_bytes();
+        let bytes = PROGRAM + weights + computed + computed / LOST;
+        Estimate { stages: stages.to_vec(), bytes, mapped }
     }
 
     /// Operations of embedding all prompts.
@@ -173,20 +176,23 @@ impl Pipeline {
         channels * group * side(height) * side(width) * F32 * FEATURE_MAPS
     }
 
-    /// Bytes of the weights that are in memory at once.
-    fn weight_bytes(&self) -> u64 {
-        let stored = |weights: &[Weight]| weights.iter().map(|own| own.bytes).sum::<u64>();
+    /// Bytes of the weights that are in memory at once, and how many of them are mapped.
+    fn weight_bytes(&self) -> (u64, u64) {
+        let stored = |weights: &[Weight]| {
+            let bytes = weights.iter().map(|own| own.bytes).sum::<u64>();
+            (bytes, bytes)
+        };
         let rounded = |weights: &[Weight]| match self.setup.precision {
             Precision::Stored => stored(weights),
-            Precision::Bf16 => weights.iter().map(|own| own.bytes.min(own.rounded())).sum(),
+            Precision::Bf16 => (weights.iter().map(|own| own.bytes.min(own.rounded())).sum(), 0),
         };
         let experts = self.transformers.iter().map(|own| rounded(own.weights()));
         let vision = self.vision.as_ref().map(|own| stored(own.weights()));
         let others = [stored(self.text.weights()), stored(self.vae.weights())];
         let all = experts.chain(vision).chain(others);
         match self.setup.residency {
-            Residency::Kept => all.sum(),
-            Residency::OneAtATime => all.max().unwrap_or(0),
+            Residency::Kept => all.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1)),
+            Residency::OneAtATime => all.max().unwrap_or_default(),
         }
     }
 }

@@ -210,7 +210,7 @@ impl Recipe {
     ) -> Result<LearningRateSchedule> {
         let horizon = self.method.horizon(role, self.run.steps);
         LearningRateSchedule::new(rate.peak, rate.warmup, rate.decay.clone(), horizon)
-            .map_err(|err| Error::Recipe(format!("models.{role}.rate: {err}")))
+            .map_err(|err| Error::Recipe(format!("models.{role}.{err}")))
     }
 
     /// The networks beside the student as what they are in the method.

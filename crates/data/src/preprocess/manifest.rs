@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use csv_core::{ReadRecordResult, Reader};
+use csv_core::{ReadRecordResult, ReaderBuilder};
 use serde_json::{Map, Value};
 
+use super::text::read_text;
 use crate::error::{Error, Result};
 
 /// The endings of clips and pictures.
@@ -17,11 +17,16 @@ const MEDIA: [&str; 14] = [
     "bmp",
 ];
 /// The names of the columns that we read, the preferred one first.
-const PATH: [&str; 3] = ["path", "video", "media_path"];
+const PATH: [&str; 5] = ["path", "video", "media_path", "file_name", "video_path"];
 const CAPTION: [&str; 2] = ["caption", "text"];
 const REFERENCE: [&str; 3] = ["reference", "reference_video", "ref_media_path"];
 /// It has one name only: elsewhere a `video_mask` is white where the clip is given.
 const MASK: [&str; 1] = ["mask"];
+
+/// The endings of captions beside clips, the preferred one first.
+const CAPTIONS: [&str; 2] = ["txt", "caption"];
+/// The signs between the columns of a table.
+const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 
 /// A clip that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +43,8 @@ pub struct ManifestEntry {
     pub mask: Option<PathBuf>,
 }
 
-/// The clips of a folder (`x.mp4` with its caption in `x.txt`, in all folders below too), or of a
-/// `.csv`, `.json` or `.jsonl` table with the columns `path`, `caption` and maybe `reference` and
+/// The clips of a folder (`x.mp4` with its caption in `x.txt` or `x.caption`, in all folders below too), or
+/// of a `.csv`, `.tsv`, `.json` or `.jsonl` table with the columns `path`, `caption` and maybe `reference` and
 /// `mask`, whose paths are relative to the table.
 ///
 /// # Errors
@@ -53,11 +58,11 @@ pub fn find_sources(path: &Path) -> Result<Vec<ManifestEntry>> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
     let read: fn(&str, &Path) -> Result<Vec<ManifestEntry>, String> =
         match ending.to_ascii_lowercase().as_str() {
-            "csv" => read_csv,
+            "csv" | "tsv" => read_csv,
             "json" => read_json,
             "jsonl" => read_jsonl,
             _ => {
-                let reason = "give a folder, or a table that ends in .csv, .json or .jsonl";
+                let reason = "give a folder, or a table that ends in .csv, .tsv, .json or .jsonl";
                 return Err(wrong(reason.to_owned()));
             }
         };
@@ -70,18 +75,6 @@ const LONGEST_TABLE: u64 = 1 << 30;
 
 /// No caption has more bytes.
 const LONGEST_CAPTION: u64 = 1 << 16;
-
-/// A text file; the inner error says that it is too long or no text.
-fn read_text(path: &Path, longest: u64) -> Result<Result<String, String>> {
-    let unreadable = |source| Error::file("read", path, source);
-    let file = fs::File::open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    file.take(longest + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > longest {
-        return Ok(Err(format!("it has more than {longest} bytes")));
-    }
-    Ok(String::from_utf8(bytes).map_err(|err| format!("it is not UTF-8 text: {err}")))
-}
 
 /// One row of a table: its place, and its columns in order. What is no text is there as none.
 struct Row<'a> {
@@ -110,7 +103,13 @@ impl Row<'_> {
             let columns: Vec<&str> = self.columns.iter().map(|(column, _)| *column).collect();
             let meant = nn::most_similar(names[0], columns.iter().copied())
                 .map_or(String::new(), |meant| format!("; did you mean `{meant}`?"));
-            format!("{} has no `{}`, but {}{meant}", self.place, names[0], columns.join(", "))
+            let others: Vec<String> = names[1..].iter().map(|name| format!("`{name}`")).collect();
+            let others = match others.is_empty() {
+                true => String::new(),
+                false => format!(" (or {})", others.join(", ")),
+            };
+            let columns = columns.join(", ");
+            format!("{} has no `{}`{others}, but {columns}{meant}", self.place, names[0])
         })
     }
 
@@ -169,8 +168,9 @@ fn walk(root: &Path) -> Result<Vec<ManifestEntry>> {
     let entry = |path: PathBuf| {
         let parts = path.strip_prefix(root).unwrap_or(&path).components();
         let parts: Vec<_> = parts.map(|part| name_of(part.as_os_str())).collect();
-        let caption = read_text(&path.with_extension("txt"), LONGEST_CAPTION);
-        let caption = caption.ok().and_then(|text| text.ok()).map(|text| text.trim().to_owned());
+        let beside =
+            |ending: &&str| read_text(&path.with_extension(ending), LONGEST_CAPTION).ok()?.ok();
+        let caption = CAPTIONS.iter().find_map(beside).map(|text| text.trim().to_owned());
         ManifestEntry { id: parts.join("/"), path, caption, reference: None, mask: None }
     };
     Ok(found.into_iter().map(entry).collect())
@@ -202,8 +202,12 @@ fn read_jsonl(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {
     lines
         .map(|(at, line)| {
             let place = format!("line {}", at + 1);
-            let row = serde_json::from_str(line)
-                .map_err(|err| format!("{place} is not an object: {err}"))?;
+            let row = serde_json::from_str(line).map_err(|err| {
+                // The parser counts from the line that it was given.
+                let said = err.to_string();
+                let said = said.split(" at line ").next().unwrap_or_default();
+                format!("{place} is not an object: {said} at column {}", err.column())
+            })?;
             object(place, &row).entry(folder)
         })
         .collect()
@@ -224,8 +228,7 @@ fn object<'a>(place: String, row: &'a Map<String, Value>) -> Row<'a> {
 fn read_csv(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {
     let mut names: Option<Vec<String>> = None;
     let mut entries = Vec::new();
-    // Spreadsheets mark UTF-8 by a sign that is not part of the first column's name.
-    csv_records(text.trim_start_matches('\u{feff}'), &mut |record| {
+    csv_records(text, &mut |record| {
         let Some(names) = &names else {
             names = Some(record.iter().map(|name| name.trim().to_owned()).collect());
             return Ok(());
@@ -245,12 +248,21 @@ fn read_csv(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {
     }
 }
 
+/// The sign that parts the columns: the most frequent one of the first line, where it is not quoted.
+fn separator(text: &str) -> u8 {
+    let first = text.lines().next().unwrap_or_default();
+    let bare: String = first.split('"').step_by(2).collect();
+    let count = |sign: &u8| bare.bytes().filter(|byte| byte == sign).count();
+    // Of equals the last wins here, so that a single column has commas.
+    SEPARATORS.into_iter().rev().max_by_key(count).unwrap_or(b',')
+}
+
 /// Hands out the records of a CSV text: quotes, line breaks within quotes and any line ends are handled.
 fn csv_records(
     text: &str,
     each: &mut dyn FnMut(&[&str]) -> Result<(), String>,
 ) -> Result<(), String> {
-    let mut reader = Reader::new();
+    let mut reader = ReaderBuilder::new().delimiter(separator(text)).build();
     let (mut bytes, mut ends) = (vec![0; 4096], vec![0; 64]);
     let mut input = text.as_bytes();
     let (mut written, mut fields) = (0, 0);
@@ -283,10 +295,9 @@ mod tests {
 
     #[test]
     fn a_csv_has_quotes_breaks_and_any_line_end() {
-        let text =
-            "\u{feff}path,caption\r\na.mp4,\"red, \"\"very\"\" red\nand round\"\r\n\r\nb.mp4,blue";
+        let text = "path,caption\r\na.mp4,\"red, \"\"very\"\" red\nand round\"\r\n\r\nb.mp4,blue";
         let mut records: Vec<Vec<String>> = Vec::new();
-        csv_records(text.trim_start_matches('\u{feff}'), &mut |record| {
+        csv_records(text, &mut |record| {
             records.push(record.iter().map(|field| (*field).to_owned()).collect());
             Ok(())
         })

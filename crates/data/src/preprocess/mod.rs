@@ -11,6 +11,7 @@ mod frames;
 mod manifest;
 mod mask;
 mod run;
+mod text;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

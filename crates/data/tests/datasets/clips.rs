@@ -180,14 +180,18 @@ fn tables_of_every_kind_list_the_same() {
         (
             "a.csv",
             "pth,caption\nx,y\n",
-            "row 1 has no `path`, but pth, caption; did you mean `pth`?",
+            "row 1 has no `path` (or `video`, `media_path`, `file_name`, `video_path`), but pth, caption; did you mean `pth`?",
         ),
         ("b.csv", "path,captions\nx,y\n", "did you mean `captions`?"),
         ("c.csv", "", "its first line names the columns"),
         ("d.json", "{}", "not a list of objects"),
-        ("e.jsonl", "{\"path\": \"x\", \"caption\": \"y\"}\nnothing\n", "line 2 is not an object"),
+        (
+            "e.jsonl",
+            "{\"path\": \"x\", \"caption\": \"y\"}\nnothing\n",
+            "line 2 is not an object: expected ident at column 2",
+        ),
         ("f.json", "[{\"path\": \" \", \"caption\": \"y\"}]", "entry 1 has an empty path"),
-        ("g.txt", "x", "ends in .csv, .json or .jsonl"),
+        ("g.txt", "x", "ends in .csv, .tsv, .json or .jsonl"),
     ];
     for (name, text, expected) in faults {
         let message = find_sources(&put(name, text)).unwrap_err().to_string();

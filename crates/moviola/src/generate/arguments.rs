@@ -194,6 +194,9 @@ pub(crate) struct Arguments {
     /// What to write, whatever the output is called: an extension, or `frames`
     #[arg(long, value_parser = Kind::named)]
     pub(super) format: Option<Kind>,
+    /// Begin even if it should take more memory than this machine has
+    #[arg(long)]
+    pub(super) force: bool,
     /// Replace files that are there
     #[arg(long)]
     pub(super) overwrite: bool,

@@ -5,6 +5,7 @@ mod asks;
 mod ranked;
 mod record;
 mod replay;
+mod room;
 mod seed;
 mod told;
 
@@ -159,6 +160,7 @@ impl<'a> Run<'a> {
         let pipeline = Pipeline::open(&self.model, &setup)?;
         let request = ask.request(self.kind == Kind::Sound)?;
         let plan = pipeline.plan(&request)?;
+        room::check(ask, &pipeline, &plan, &request)?;
         let layout = match ask.layout.is_given() {
             true => Some(ask.layout.plan(&pipeline.workload(&request)?)?),
             false => None,

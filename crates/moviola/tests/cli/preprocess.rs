@@ -316,7 +316,7 @@ fn bad_arguments_are_refused_before_any_work() {
     refuses(&pixart("clips", &["--device", "abacus"]), &["abacus"]);
     refuses(&pixart("clips", &["--threads", "0"]), &["--threads"]);
     refuses(&pixart("nowhere.csv", &PIXART), &["cannot read", "nowhere.csv"]);
-    refuses(&pixart("clips/a.txt", &PIXART), &[".csv, .json or .jsonl"]);
+    refuses(&pixart("clips/a.txt", &PIXART), &[".csv, .tsv, .json or .jsonl"]);
     refuses(&place.preprocess("nowhere", "clips", &PIXART), &["there is no folder"]);
     refuses(&place.preprocess("pixart-tiny/vae", "clips", &PIXART), &["model_index.json"]);
     // Without a bucket it is the model's own, and the picture is smaller.
@@ -437,4 +437,43 @@ fn the_doctor_knows_the_sizes_of_a_model() {
     assert!(text.contains("give --bucket"), "{text}");
     assert_eq!(doctor(&clips, &["--bucket", "x"]).0, Some(2));
     assert_eq!(doctor(&place.path("none"), &bucket).0, Some(2));
+}
+
+/// Captions as other tools and editors leave them.
+#[test]
+fn captions_in_other_encodings_and_columns() {
+    let place = Workplace::new();
+    let caption = "größer – „rot“";
+    let units = caption.encode_utf16().flat_map(u16::to_le_bytes);
+    let utf16: Vec<u8> = [0xff, 0xfe].into_iter().chain(units).collect();
+    let files = [
+        ("a.txt", [b"\xef\xbb\xbf", caption.as_bytes()].concat()),
+        ("b.txt", b"gr\xf6\xdfer \x96 \x84rot\x93".to_vec()),
+        ("c.txt", utf16),
+        ("d.caption", caption.as_bytes().to_vec()),
+    ];
+    for (at, (file, bytes)) in files.iter().enumerate() {
+        let picture = file.replace(".txt", ".png").replace(".caption", ".png");
+        place.picture(&picture, [32, 32], at as u32, "");
+        fs::remove_file(place.path("clips").join(&picture).with_extension("txt")).unwrap();
+        fs::write(place.path("clips").join(file), bytes).unwrap();
+    }
+    place.encoded("pixart-tiny", "clips", &PIXART);
+    let captions: Vec<String> =
+        place.samples().into_iter().map(|sample| sample.origin.caption).collect();
+    assert_eq!(captions, [caption; 4]);
+    for (table, text) in [
+        ("semicolons.csv", "\u{feff}file_name;caption\nclips/a.png;\"a; b, c\"\n"),
+        ("tabs.tsv", "video_path\ttext\nclips/a.png\ta; b, c\n"),
+        ("marked.json", "\u{feff}[{\"file_name\": \"clips/a.png\", \"caption\": \"a; b, c\"}]"),
+        ("marked.jsonl", "\u{feff}{\"video_path\": \"clips/a.png\", \"caption\": \"a; b, c\"}\n"),
+    ] {
+        fs::write(place.path(table), text).unwrap();
+        place.encoded("pixart-tiny", table, &PIXART);
+        assert_eq!(place.samples()[0].origin.caption, "a; b, c", "{table}");
+    }
+    fs::write(place.path("wrong.csv"), "clip,caption\nclips/a.png,x\n").unwrap();
+    let names =
+        "no `path` (or `video`, `media_path`, `file_name`, `video_path`), but clip, caption";
+    refuses(&place.preprocess("pixart-tiny", "wrong.csv", &PIXART), &[names]);
 }

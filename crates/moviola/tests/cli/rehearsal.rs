@@ -1,6 +1,7 @@
 //! `train --dry-run` is the check of `train` itself, and says everything at once.
 
 use std::fs;
+use std::path::Path;
 
 use crate::folder::run;
 use crate::training::{arguments, words};
@@ -80,4 +81,23 @@ fn all_complaints_come_at_once() {
     let line = text.lines().position(|line| line.contains("batch: ")).unwrap() + 1;
     let said = refused(&[]);
     assert!(said.contains(&format!("recipe.yaml:{line}:")), "{line}: {said}");
+}
+
+/// Editors find the schema of every recipe, and it is the command's own.
+#[test]
+fn editors_are_told_the_schema() {
+    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes");
+    let kept = fs::read_to_string(recipes.join("schema.json")).unwrap();
+    let own = String::from_utf8(run(&["train", "--schema"]).stdout).unwrap();
+    assert_eq!(kept, own, "run `moviola train --schema > recipes/schema.json`");
+    for (folder, line) in [
+        (recipes.clone(), "# yaml-language-server: $schema=schema.json"),
+        (recipes.join("learn"), "# yaml-language-server: $schema=../schema.json"),
+    ] {
+        let files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        for file in files.filter(|file| file.extension().is_some_and(|own| own == "yaml")) {
+            let text = fs::read_to_string(&file).unwrap();
+            assert_eq!(text.lines().next(), Some(line), "{}", file.display());
+        }
+    }
 }
