@@ -7,7 +7,8 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use kernels::{Activation, Modulation, gated_residual};
 use nn::{
     Attention, Bag, Context, Dit, Entry, Forward, Inputs, LayerNorm, Levels, Linear, Mask,
-    Modality, Packed, Prediction, Qkv, Reach, Result, Site, Store, Weights,
+    Modality, Packed, Prediction, Qkv, Reach, Result, Site, Sizes, Store, Weights, join_heads,
+    split_heads,
 };
 
 use crate::numbers::{numbers, parameter, tensor};
@@ -114,12 +115,8 @@ impl Dit for Toy {
     type Shared = Shared;
     type Stream = Tensor<3>;
 
-    fn depth(&self) -> usize {
-        self.depth
-    }
-
-    fn heads(&self) -> usize {
-        self.heads
+    fn sizes(&self) -> Sizes {
+        Sizes { depth: self.depth, heads: self.heads }
     }
 
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
@@ -199,33 +196,21 @@ impl Block {
         let modulation = Modulation { scale, shift, index: shared.index.clone() };
         let normed = LayerNorm::plain(EPSILON).apply(x.clone(), Some(&modulation));
 
-        let [q, k, v] = thirds(self.qkv.apply(normed)?).map(|x| self.split(x));
+        let [q, k, v] = thirds(self.qkv.apply(normed)?).map(|x| split_heads(x, self.head_width));
         let site = Site { layer: self.index, name: "own" };
         let mixed = attention.attend(site, Qkv { q, k, v }, Reach::Own, None)?;
-        let x = gated_residual(x, self.out.apply(join(mixed))?, gate, shared.index.clone());
+        let x = gated_residual(x, self.out.apply(join_heads(mixed))?, gate, shared.index.clone());
 
         let qkv = Qkv {
-            q: self.split(self.text_q.apply(x.clone())?),
-            k: self.split(self.text_k.apply(shared.text.clone())?),
-            v: self.split(self.text_v.apply(shared.text.clone())?),
+            q: split_heads(self.text_q.apply(x.clone())?, self.head_width),
+            k: split_heads(self.text_k.apply(shared.text.clone())?, self.head_width),
+            v: split_heads(self.text_v.apply(shared.text.clone())?, self.head_width),
         };
         let site = Site { layer: self.index, name: "text" };
         let mask = shared.text_mask.clone().map(Mask::Dense);
         let read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
-        Ok(x + self.text_out.apply(join(read))?)
+        Ok(x + self.text_out.apply(join_heads(read))?)
     }
-
-    /// `[B, T, N H]` to `[B, T, N, H]`, however many heads this rank holds.
-    fn split(&self, x: Tensor<3>) -> Tensor<4> {
-        let [batch, tokens, width] = x.dims();
-        x.reshape([batch, tokens, width / self.head_width, self.head_width])
-    }
-}
-
-/// `[B, T, N, H]` to `[B, T, N H]`.
-fn join(x: Tensor<4>) -> Tensor<3> {
-    let [batch, tokens, heads, width] = x.dims();
-    x.reshape([batch, tokens, heads * width])
 }
 
 /// `[.., .., 3 D]` to three of `[.., .., D]`.

@@ -79,16 +79,6 @@ def watch(model, block):
     return seen
 
 
-def gradients(model, values, cotangent):
-    """Output, loss, and the gradients by parameter name."""
-    model.zero_grad()
-    output = forward(model, values)
-    loss = (output * cotangent).sum()
-    loss.backward()
-    found = {name: parameter.grad for name, parameter in model.named_parameters()}
-    return output, loss, found
-
-
 def precision(case, values, cotangent, result):
     """How far float32 is from float64: relative norm error of output and of the worst gradient.
 
@@ -98,7 +88,7 @@ def precision(case, values, cotangent, result):
     double = tiny.randomise(PixArtTransformer2DModel(**case["config"]), case["seed"]).double()
     wide = {k: v.double() if v.is_floating_point() else v for k, v in values.items()}
     wide["hidden_states"] = wide["hidden_states"].detach().requires_grad_()
-    output, _, grads = gradients(double, wide, cotangent.double())
+    output, _, grads = tiny.gradients(double, forward(double, wide), cotangent.double())
     off = ((result[0] - output).norm() / output.norm()).item()
     seen = [name for name in grads if not name.endswith("to_k.bias")]
     worst = max(((result[2][n] - grads[n]).norm() / grads[n].norm()).item() for n in seen)
@@ -114,7 +104,7 @@ def make(name, case):
     values["hidden_states"].requires_grad_()
     shape = (3, 8, *case["latent"])
     cotangent = tiny.normal(shape, case["seed"] + 3)
-    result = gradients(model, values, cotangent)
+    result = tiny.gradients(model, forward(model, values), cotangent)
     off, worst = precision(case, values, cotangent, result)
     print(f"{name}: float32 against float64: output {off:.1e}, worst gradient {worst:.1e}")
     tensors = {
@@ -132,11 +122,7 @@ def make(name, case):
 
 def main():
     """Write both cases into one file."""
-    tensors, configs = {}, {}
-    for name, case in CASES.items():
-        made, configs[name] = make(name, case)
-        tensors |= made
-    tiny.write(tiny.GOLDENS / "pixart_transformer.safetensors", tensors, configs)
+    tiny.write_cases("pixart_transformer", CASES, make)
 
 
 if __name__ == "__main__":

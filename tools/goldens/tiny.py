@@ -86,6 +86,23 @@ def write(path, tensors, config):
     print(f"{path.name}: {len(tensors)} tensors, {path.stat().st_size} bytes")
 
 
+def write_cases(name, cases, make):
+    """Write a golden file of what `make(name, case)`, tensors and a config, gives for every case."""
+    tensors, configs = {}, {}
+    for case in cases:
+        made, configs[case] = make(case, cases[case])
+        tensors |= made
+    write(GOLDENS / f"{name}.safetensors", tensors, configs)
+
+
+def gradients(model, output, cotangent):
+    """The output, the sum of it times the cotangent, and the gradients of that by parameter name."""
+    model.zero_grad()
+    loss = (output * cotangent).sum()
+    loss.backward()
+    return output, loss, {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
 def signs(count):
     """+1 or -1 for each index, by a multiplicative hash that any language can repeat."""
     return torch.tensor([1.0 if (i * 2654435761 >> 16) & 1 else -1.0 for i in range(count)]).double()

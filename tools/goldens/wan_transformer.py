@@ -123,15 +123,6 @@ def watch(model, block):
     return seen
 
 
-def gradients(model, values, cotangent):
-    """Output, loss, and the gradients by parameter name."""
-    model.zero_grad()
-    output = forward(model, values)
-    loss = (output * cotangent).sum()
-    loss.backward()
-    return output, loss, {name: parameter.grad for name, parameter in model.named_parameters()}
-
-
 def blind(case, name):
     """Whether the parameter has no true gradient: one text token is chosen whatever asks for it."""
     modules = ("norm2.", "attn2.to_q.", "attn2.to_k.", "attn2.norm_q.", "attn2.norm_k.")
@@ -144,7 +135,7 @@ def precision(case, values, cotangent, result):
     # Timesteps stay: their sinusoids are float32 in every case.
     wide = {k: v if k == "timestep" else v.double() for k, v in values.items()}
     wide["hidden_states"] = wide["hidden_states"].detach().requires_grad_()
-    output, _, grads = gradients(double, wide, cotangent.double())
+    output, _, grads = tiny.gradients(double, forward(double, wide), cotangent.double())
     off = ((result[0] - output).norm() / output.norm()).item()
     seen = [name for name in grads if not blind(case, name)]
     return off, max(((result[2][n] - grads[n]).norm() / grads[n].norm()).item() for n in seen)
@@ -157,7 +148,7 @@ def make(name, case):
     values = inputs(case, model)
     values["hidden_states"].requires_grad_()
     cotangent = tiny.normal((2, model.config.out_channels, *case["latent"]), case["seed"] + 3)
-    result = gradients(model, values, cotangent)
+    result = tiny.gradients(model, forward(model, values), cotangent)
     off, worst = precision(case, values, cotangent, result)
     print(f"{name}: float32 against float64: output {off:.1e}, worst gradient {worst:.1e}")
     weights = dict(model.named_parameters())
@@ -180,11 +171,7 @@ def make(name, case):
 
 def main():
     """Write all cases into one file."""
-    tensors, configs = {}, {}
-    for name, case in CASES.items():
-        made, configs[name] = make(name, case)
-        tensors |= made
-    tiny.write(tiny.GOLDENS / "wan_transformer.safetensors", tensors, configs)
+    tiny.write_cases("wan_transformer", CASES, make)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from peft import LoraConfig, get_peft_model_state_dict
 from safetensors.torch import save_file
 
 import wan_folder
+import parity
 import wan_parity
 from pipeline import relative
 
@@ -97,7 +98,7 @@ def main():
         latents, frames = wan_parity.reference(case)
         found = wan_parity.moviola(options.binary, {**case, "folder": work / "out"}, "f32",
                                    model=folder, more=["--lora", lora])
-    off = relative(found[0], latents), wan_parity.frame_error(found[1], frames)
+    off = relative(found[0], latents), parity.pixel_error(found[1], frames)
     changed = relative(latents, plain)
     print(f"latents {off[0]:.1e}, frames {off[1]:.1e}; the LoRA moved latents by {changed:.1e}")
     sys.exit(0 if max(off) < BOUND and changed > 10 * BOUND else 1)

@@ -8,28 +8,23 @@ pixels. It exits with 1 when a bound is broken: 1e-3 in f32, 3e-2 in bf16, both 
 float32 run. Needs tools/goldens/requirements.txt.
 """
 
-import argparse
 import random
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "goldens"))
 
+import parity
 import tiny
 import numpy
 import torch
 from diffusers import PixArtAlphaPipeline
-from diffusers.utils import logging
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import pixart_folder
 from pipeline import decode, denoise, noise, relative, rounded
 
-BOUNDS = {"f32": 1e-3, "bf16": 3e-2}
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 SCHEDULERS = {"dpm": pixart_folder.dpm_solver, "ddim": pixart_folder.ddim}
 HEAD_WIDTHS = [16, 18, 20, 24, 36, 40, 44, 72, 88]
 PROMPT = "A golden fox, dreaming  under the ancient bridge"
@@ -81,7 +76,7 @@ def make_case(options, work, conditions, scheduler):
     }
     case["noise"] = case["folder"].with_suffix(".noise.safetensors")
     save_file({"noise": noise(case, pipeline, options.seed)}, case["noise"])
-    pipeline.to(DTYPES[options.folder_dtype]).save_pretrained(case["folder"])
+    pipeline.to(parity.DTYPES[options.folder_dtype]).save_pretrained(case["folder"])
     return case, sizes
 
 
@@ -104,26 +99,16 @@ def moviola(binary, case, dtype):
     command += ["--negative", NEGATIVE, "--steps", case["steps"], "--guidance", case["guidance"]]
     command += ["--height", case["height"], "--width", case["width"], "--noise", case["noise"]]
     command += ["--save-latents", latents, "--dtype", dtype, "--output", image]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\nexit {done.returncode}:\n{done.stderr}")
+    parity.call(command)
     pixels = torch.from_numpy(numpy.array(Image.open(image).convert("RGB")))
     return load_file(latents)["latents"].float(), pixels.permute(2, 0, 1)[None].float() / 255
-
-
-def pixel_error(png, pixels):
-    """As `relative`, less the half level that the PNG's rounding may cost."""
-    if png.shape != pixels.shape:
-        return float("inf")
-    beyond = ((png.double() - pixels.double()).abs() - 0.5 / 255).clamp(min=0)
-    return (beyond.max() / pixels.double().std()).item()
 
 
 def errors(found, wanted):
     """(latents, pixels) errors of a run of the binary against a run of diffusers."""
     if found[0].shape != wanted[0].shape:
         return float("inf"), float("inf")
-    return relative(found[0], wanted[0]), pixel_error(found[1], wanted[1])
+    return relative(found[0], wanted[0]), parity.pixel_error(found[1], wanted[1])
 
 
 def compare(options, case, label):
@@ -133,7 +118,7 @@ def compare(options, case, label):
     for dtype in options.dtypes:
         found = moviola(options.binary, case, dtype)
         off = errors(found, exact)
-        bad = not all(error < BOUNDS[dtype] for error in off)
+        bad = not all(error < parity.BOUNDS[dtype] for error in off)
         broken += bad
         row = f"{label:28} {dtype:5} {off[0]:9.1e} {off[1]:9.1e}  {'BROKEN' if bad else 'ok':7}"
         if dtype == "bf16":
@@ -147,20 +132,7 @@ def compare(options, case, label):
 
 def arguments():
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--binary", type=Path, required=True, help="the moviola binary")
-    parser.add_argument("--seed", type=int, default=0, help="draws sizes, weights and noise")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--height", type=int, default=96, help="rounded up to a legal size")
-    parser.add_argument("--width", type=int, default=136, help="rounded up to a legal size")
-    parser.add_argument("--dtypes", nargs="+", choices=list(BOUNDS), default=list(BOUNDS))
-    parser.add_argument("--weights", choices=["random", "library"], default="random",
-                        help="every parameter random, or as the libraries draw them")
-    parser.add_argument("--folder-dtype", choices=list(DTYPES), default="f32",
-                        help="what the folder stores")
-    parser.add_argument("--keep", type=Path, help="write folders here and leave them")
+    parser = parity.arguments(__doc__, steps=20, height=96, width=136)
     return parser.parse_args()
 
 
@@ -186,17 +158,7 @@ def run(options, work):
 
 def main():
     """Run the matrix in a temporary folder or in the one to keep."""
-    options = arguments()
-    logging.set_verbosity_error()
-    if not options.binary.is_file():
-        sys.exit(f"no binary at {options.binary}: cargo build --release")
-    with tempfile.TemporaryDirectory() as folder:
-        work = options.keep or Path(folder)
-        work.mkdir(parents=True, exist_ok=True)
-        broken = run(options, work)
-    if broken:
-        sys.exit(f"{broken} bounds broken (f32 {BOUNDS['f32']}, bf16 {BOUNDS['bf16']})")
-    print("all within bounds")
+    parity.run_matrix(arguments(), run)
 
 
 if __name__ == "__main__":

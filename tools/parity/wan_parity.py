@@ -9,28 +9,23 @@ with 1 when a bound is broken: 1e-3 in f32, 3e-2 in bf16, both against diffusers
 tools/goldens/requirements.txt.
 """
 
-import argparse
 import dataclasses
 import random
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "goldens"))
 
+import parity
 import tiny
 import torch
 from diffusers import WanImageToVideoPipeline
-from diffusers.utils import logging
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import wan_folder
 from pipeline import relative
 
-BOUNDS = {"f32": 1e-3, "bf16": 3e-2}
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 SCHEDULERS = {"unipc": wan_folder.unipc, "euler": wan_folder.euler}
 PROMPT = "A golden fox,&nbsp;dreaming  under the\nancient bridge"
 NEGATIVE = "blurry dark photo"
@@ -90,7 +85,7 @@ def make_case(options, work, scheduler, entry):
     factor = pipeline.vae_scale_factor_spatial
     shape = (1, latent, (frames - 1) // 4 + 1, height // factor, width // factor)
     save_file({"noise": tiny.normal(shape, options.seed)}, case["noise"])
-    pipeline.to(DTYPES[options.folder_dtype]).save_pretrained(folder)
+    pipeline.to(parity.DTYPES[options.folder_dtype]).save_pretrained(folder)
     for index, name in enumerate(given):
         case[name] = folder.with_suffix(f".{name}.png")
         picture(case[name], options.seed + index)
@@ -137,18 +132,8 @@ def moviola(binary, case, dtype, model=None, more=()):
     command += ["--dtype", dtype, "--output", output]
     for name, flag in (("image", "--image"), ("last_image", "--last-image")):
         command += [flag, case[name]] if name in case else []
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\nexit {done.returncode}:\n{done.stderr}")
+    parity.call(command)
     return load_file(latents)["latents"].float(), load_file(output)["frames"]
-
-
-def frame_error(found, wanted):
-    """As `relative`, less the half level that 8 bits may cost."""
-    if found.shape != wanted.shape:
-        return float("inf")
-    beyond = ((found.double() - wanted.double()).abs() - 0.5 / 255).clamp(min=0)
-    return (beyond.max() / wanted.double().std()).item()
 
 
 def compare(options, case, label):
@@ -159,9 +144,9 @@ def compare(options, case, label):
         found = moviola(options.binary, case, dtype)
         off = (
             relative(found[0], latents) if found[0].shape == latents.shape else float("inf"),
-            frame_error(found[1], frames),
+            parity.pixel_error(found[1], frames),
         )
-        bad = not all(error < BOUNDS[dtype] for error in off)
+        bad = not all(error < parity.BOUNDS[dtype] for error in off)
         broken += bad
         verdict = "BROKEN" if bad else "ok"
         print(f"{label:40} {dtype:5} {off[0]:9.1e} {off[1]:9.1e}  {verdict}", flush=True)
@@ -170,22 +155,9 @@ def compare(options, case, label):
 
 def arguments():
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--binary", type=Path, required=True, help="the moviola binary")
-    parser.add_argument("--seed", type=int, default=0, help="draws sizes, weights and noise")
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--height", type=int, default=48, help="rounded up to a legal size")
-    parser.add_argument("--width", type=int, default=80, help="rounded up to a legal size")
-    parser.add_argument("--dtypes", nargs="+", choices=list(BOUNDS), default=list(BOUNDS))
+    parser = parity.arguments(__doc__, steps=8, height=48, width=80)
     parser.add_argument("--kinds", nargs="+", help="only these kinds")
-    parser.add_argument("--weights", choices=["random", "library"], default="random",
-                        help="every parameter random, or as the libraries draw them")
     parser.add_argument("--vae-width", type=int, help="channels of the VAE instead of a few")
-    parser.add_argument("--folder-dtype", choices=list(DTYPES), default="f32",
-                        help="what the folder stores")
-    parser.add_argument("--keep", type=Path, help="write folders here and leave them")
     return parser.parse_args()
 
 
@@ -207,17 +179,7 @@ def run(options, work):
 
 def main():
     """Run the matrix in a temporary folder or in the one to keep."""
-    options = arguments()
-    logging.set_verbosity_error()
-    if not options.binary.is_file():
-        sys.exit(f"no binary at {options.binary}: cargo build --release")
-    with tempfile.TemporaryDirectory() as folder:
-        work = options.keep or Path(folder)
-        work.mkdir(parents=True, exist_ok=True)
-        broken = run(options, work)
-    if broken:
-        sys.exit(f"{broken} bounds broken (f32 {BOUNDS['f32']}, bf16 {BOUNDS['bf16']})")
-    print("all within bounds")
+    parity.run_matrix(arguments(), run)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ use burn::tensor::{DType, Device, Distribution};
 use kernels::{Activation, Convolution};
 use models::dit::pixart::{Pixart, PixartConfig};
 use models::dit::wan::{Wan, WanConfig};
+use models::vae::Vae;
 use models::vae::kl::{AutoencoderKl, KlConfig};
 use models::vae::wan::{AutoencoderKlWan, DecodedFrame, WanVaeConfig};
 use nn::{Context, Dit, Inputs, Levels, Modality, Plain, Rounded, Store, Weights};

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use comm::Group;
 use data::media::Waveform;
-use models::vae::DecodedFrame;
+use models::vae::{ClipDecode, DecodedFrame};
 use nn::Weights;
 use parallel::Strips;
 
@@ -74,7 +74,8 @@ impl Pipeline {
             1 => Weights::new(store),
             _ => Weights::new(&provider),
         };
-        description.vae.decode_clips(&weights, latents, tiled, &mut take, &mut tell)?;
+        let (weights, take, progress) = (&weights, &mut take, &mut tell);
+        description.vae.decode_clips(ClipDecode { weights, latents, tiled, take, progress })?;
         failure.map_or(Ok(()), Err)
     }
 

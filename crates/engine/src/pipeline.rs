@@ -161,7 +161,7 @@ impl Pipeline {
         let transformers = transformers(&folder, &description, setup)?;
         let vae = match folder.has("vae") {
             true => Component::new(folder.weights("vae")?, Storage::STORED, &[], |weights| {
-                description.vae.declare_parameters(weights)
+                description.vae.declare(weights)
             })?,
             false => Component::of(Store::new("no parameters")),
         };

@@ -11,7 +11,7 @@ use data::world::{SoundBlocks, SpaceToDepth, Words};
 use diffusion::{AudioClock, Geometry, Grouping, Process, SchedulerConfig};
 use folder::{ModelFolder, agree};
 use models::dit::duet::{Duet, DuetConfig, DuetPrediction};
-use models::vae::{DecodedFrame, TakeFrame, Vae};
+use models::vae::{ClipDecode, DecodedFrame, Vae};
 use nn::{Error, Split, Weights};
 use serde_json::{Value, json};
 
@@ -154,7 +154,11 @@ fn refused(error: data::Error) -> Error {
 }
 
 impl Vae for Blocks {
-    fn declare_parameters(&self, _: &Weights<'_>) -> nn::Result<()> {
+    fn declare_encoder(&self, _: &Weights<'_>) -> nn::Result<()> {
+        Ok(())
+    }
+
+    fn declare_decoder(&self, _: &Weights<'_>) -> nn::Result<()> {
         Ok(())
     }
 
@@ -169,14 +173,8 @@ impl Vae for Blocks {
         self.0.encode(&clip, &device).map_err(refused)
     }
 
-    fn decode_clips(
-        &self,
-        _: &Weights<'_>,
-        latents: Tensor<5>,
-        _: bool,
-        take: TakeFrame<'_>,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> nn::Result<()> {
+    fn decode_clips(&self, decode: ClipDecode<'_>) -> nn::Result<()> {
+        let ClipDecode { latents, take, progress, .. } = decode;
         let device = latents.device();
         let clips = self.0.decode(latents).map_err(refused)?;
         for (sample, clip) in clips.iter().enumerate() {

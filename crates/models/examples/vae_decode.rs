@@ -7,8 +7,10 @@
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Distribution, Tensor};
+use models::vae::Vae;
 use models::vae::kl::{AutoencoderKl, KlConfig};
 use nn::{Result, Store, Weights};
+use testkit::numbers;
 
 #[global_allocator]
 static ALLOCATOR: kernels::Allocator = kernels::Allocator;
@@ -32,14 +34,7 @@ fn main() -> Result<()> {
 fn run(side: usize) -> Result<()> {
     let device = Device::flex();
     let model = AutoencoderKl::new(KlConfig::from_json(CONFIG)?);
-    let store = Store::declared(
-        |weights| model.declare_decoder(weights),
-        |_, shape| {
-            let inputs = shape[1..].iter().product::<usize>() as f64;
-            let spread = Distribution::Normal(0.0, inputs.sqrt().recip());
-            Tensor::random([shape.iter().product::<usize>()], spread, &device)
-        },
-    )?;
+    let store = Store::declared(|weights| model.declare_decoder(weights), numbers::parameter)?;
     let latents = Tensor::random([1, 4, side, side], Distribution::Normal(0.0, 1.0), &device);
     decode(&model, &store, latents.clone())?;
     for (layer, time) in decode(&model, &store, latents)?.iter().enumerate() {

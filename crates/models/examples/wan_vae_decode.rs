@@ -7,8 +7,10 @@
 use std::time::Instant;
 
 use burn::tensor::{Device, Distribution, Tensor};
+use models::vae::Vae;
 use models::vae::wan::{AutoencoderKlWan, DecodedFrame, WanVaeConfig};
 use nn::{Error, Result, Store, Weights};
+use testkit::numbers;
 
 #[global_allocator]
 static ALLOCATOR: kernels::Allocator = kernels::Allocator;
@@ -25,14 +27,7 @@ fn main() -> Result<()> {
 fn run(height: usize, width: usize, frames: usize) -> Result<()> {
     let device = Device::flex();
     let model = AutoencoderKlWan::new(WanVaeConfig::from_json("{}")?);
-    let store = Store::declared(
-        |weights| model.declare_decoder(weights),
-        |_, shape| {
-            let inputs = shape[1..].iter().product::<usize>() as f64;
-            let spread = Distribution::Normal(0.0, inputs.sqrt().recip());
-            Tensor::random([shape.iter().product::<usize>()], spread, &device)
-        },
-    )?;
+    let store = Store::declared(|weights| model.declare_decoder(weights), numbers::parameter)?;
     let shape = [1, 16, 1 + (frames - 1) / 4, height / 8, width / 8];
     let latents = Tensor::random(shape, Distribution::Normal(0.0, 1.0), &device);
     println!("weights: {}", resident());

@@ -34,6 +34,19 @@ pub struct Qkv {
     pub v: Tensor<4>,
 }
 
+/// `[B, T, N H]` to `[B, T, N, H]`. How many heads there are is read off the tensor: a rank may hold some
+/// of them only.
+pub fn split_heads(x: Tensor<3>, head_width: usize) -> Tensor<4> {
+    let [batch, tokens, width] = x.dims();
+    x.reshape([batch, tokens, width / head_width, head_width])
+}
+
+/// `[B, T, N, H]` to `[B, T, N H]`.
+pub fn join_heads(x: Tensor<4>) -> Tensor<3> {
+    let [batch, tokens, heads, head_width] = x.dims();
+    x.reshape([batch, tokens, heads * head_width])
+}
+
 /// What queries and keys are. A layout that spreads tokens over ranks knows from it which of them a rank
 /// holds; the answer belongs to the queries and is spread as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

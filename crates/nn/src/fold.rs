@@ -18,11 +18,8 @@ pub trait Dit {
     /// What flows from block to block.
     type Stream: Bag;
 
-    /// The number of blocks.
-    fn depth(&self) -> usize;
-
-    /// The number of heads of an attention.
-    fn heads(&self) -> usize;
+    /// How many blocks and heads it has.
+    fn sizes(&self) -> Sizes;
 
     /// Asks for every layer of the model once; nothing runs.
     ///
@@ -68,6 +65,15 @@ pub trait Dit {
         stream: Self::Stream,
         shared: &Self::Shared,
     ) -> Result<Prediction>;
+}
+
+/// What a layout divides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The number of blocks.
+    pub depth: usize,
+    /// The number of heads of an attention.
+    pub heads: usize,
 }
 
 /// What a block is given beside its stream.

@@ -82,6 +82,14 @@ impl Context {
     pub fn text(tokens: Tensor<3>, mask: Option<Tensor<2>>) -> Context {
         Context { tokens, mask, image: None }
     }
+
+    /// What is added to the scores of the text so that padding is not seen, `[B, 1, 1, L]`.
+    pub fn text_mask(&self) -> Option<Tensor<4>> {
+        self.mask.as_ref().map(|mask| {
+            let [batch, length] = mask.dims();
+            kernels::additive_mask(mask.clone().greater_elem(0.5)).reshape([batch, 1, 1, length])
+        })
+    }
 }
 
 /// The size of the whole picture in pixels and its proportion.

@@ -8,6 +8,7 @@
 mod adapted;
 mod attention;
 mod backward;
+mod conditioning;
 mod config;
 mod embedding;
 mod error;
@@ -31,12 +32,13 @@ mod tracks;
 mod weights;
 
 pub use adapted::{Adapted, Adapter, Adapters, Dropout};
-pub use attention::{Attention, Plain, Qkv, Reach, Site};
+pub use attention::{Attention, Plain, Qkv, Reach, Site, join_heads, split_heads};
 pub use backward::{Backward, Loss, Parameters, Recording, Trainable, backward};
+pub use conditioning::Conditioning;
 pub use config::ConfigReader;
 pub use embedding::timestep_embedding;
 pub use error::{Error, Result, most_similar};
-pub use fold::{Dit, Forward};
+pub use fold::{Dit, Forward, Sizes};
 pub use image::{Convolution2d, Convolution3d, GroupNorm, Halo, ImageStrip, PixelAttention, Strip};
 pub use inputs::{Context, Inputs, Levels, Modality, Prediction, SizeCondition};
 pub use layers::{Embedding, LayerNorm, Linear, Normalize, Project, RmsNorm};

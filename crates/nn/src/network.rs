@@ -50,11 +50,11 @@ pub trait Network: Send + Sync {
 
 impl<M: Dit + Send + Sync> Network for M {
     fn depth(&self) -> usize {
-        Dit::depth(self)
+        self.sizes().depth
     }
 
     fn heads(&self) -> usize {
-        Dit::heads(self)
+        self.sizes().heads
     }
 
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {

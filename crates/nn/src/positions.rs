@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::embedding::host;
+use crate::error::Result;
+use crate::packed::{Bag, Entry, Packed};
 
 /// Where each token begins and ends on each axis, `[B, axes, T, 2]`, in the family's own units.
 ///
@@ -106,6 +108,18 @@ pub struct Rope {
     pub cosine: Tensor<3>,
     /// `[B | 1, T, H / 2]`.
     pub sine: Tensor<3>,
+}
+
+impl Bag for Rope {
+    fn pack(self) -> Packed {
+        let (cosine, sine) = (Entry::constant(self.cosine), Entry::constant(self.sine));
+        Packed::of([("cosine", cosine), ("sine", sine)])
+    }
+
+    fn unpack(mut packed: Packed) -> Result<Rope> {
+        let rope = Rope { cosine: packed.constant("cosine")?, sine: packed.constant("sine")? };
+        packed.finish().map(|()| rope)
+    }
 }
 
 impl Rope {

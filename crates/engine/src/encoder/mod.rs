@@ -54,7 +54,7 @@ impl FolderEncoder {
             agree(("d_model of text_encoder", text.width()), (&key, *width))?;
         }
         let vae = Component::new(folder.weights("vae")?, Storage::STORED, &[], |weights| {
-            description.vae.declare_parameters(weights)
+            description.vae.declare(weights)
         })?;
         let fingerprint = fingerprint::of(&folder, text.rules())?;
         Ok(FolderEncoder { setup: setup.clone(), description, text, vae, sizes, fingerprint })

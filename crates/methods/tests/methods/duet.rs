@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use diffusion::Process;
 use kernels::silu;
 use methods::{Finetune, FinetuneConfig};
-use nn::{Bag, Dit, Entry, Forward, Inputs, Modality, Packed, Prediction, Result, Weights};
+use nn::{Bag, Dit, Entry, Forward, Inputs, Modality, Packed, Prediction, Result, Sizes, Weights};
 use serde_json::{Value, json};
 use testkit::numbers::tensor;
 use train::{Batch, Field, LoopConfig, Method, Parts, Trainer, VideoLatents};
@@ -61,12 +61,8 @@ impl Dit for Duet {
     type Shared = Nothing;
     type Stream = Streams;
 
-    fn depth(&self) -> usize {
-        2
-    }
-
-    fn heads(&self) -> usize {
-        1
+    fn sizes(&self) -> Sizes {
+        Sizes { depth: 2, heads: 1 }
     }
 
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
@@ -74,7 +70,7 @@ impl Dit for Duet {
             let weights = weights.at(name);
             weights.linear("embed", channels, WIDTH)?;
             weights.table("time", [WIDTH])?;
-            for block in 0..self.depth() {
+            for block in 0..self.sizes().depth {
                 weights.linear(&format!("{block}.mix"), WIDTH, WIDTH)?;
                 weights.linear(&format!("{block}.other"), WIDTH, WIDTH)?;
             }

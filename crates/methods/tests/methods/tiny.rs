@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use kernels::silu;
 use nn::{
     Backward, Bag, Dit, Entry, Forward, Inputs, Loss, Network, OneDevice, Packed, Parameters,
-    Prediction, Provider, Result, Schedule, Weights,
+    Prediction, Provider, Result, Schedule, Sizes, Weights,
 };
 
 /// A few matrices; every token sees the mean of all.
@@ -28,12 +28,8 @@ impl Dit for Tiny {
     type Shared = Shared;
     type Stream = Stream;
 
-    fn depth(&self) -> usize {
-        1
-    }
-
-    fn heads(&self) -> usize {
-        1
+    fn sizes(&self) -> Sizes {
+        Sizes { depth: 1, heads: 1 }
     }
 
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {

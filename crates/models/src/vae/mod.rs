@@ -49,8 +49,19 @@ pub struct DecodedFrame {
     pub pixels: Tensor<3>,
 }
 
-/// Takes frames as they are decoded, and says whether to go on.
-pub type TakeFrame<'a> = &'a mut dyn FnMut(DecodedFrame) -> ControlFlow<()>;
+/// Latents to be decoded, and who sees it.
+pub struct ClipDecode<'a> {
+    /// The parameters.
+    pub weights: &'a Weights<'a>,
+    /// `[B, C, f, h, w]`.
+    pub latents: Tensor<5>,
+    /// Whether in overlapping tiles.
+    pub tiled: bool,
+    /// Takes frames as they are decoded, sample after sample, and says whether to go on.
+    pub take: &'a mut dyn FnMut(DecodedFrame) -> ControlFlow<()>,
+    /// Is told the work done and the work in all.
+    pub progress: &'a mut dyn FnMut(usize, usize),
+}
 
 /// An autoencoder of any family behind one object. A picture is a clip of one frame; latents are in the
 /// scale that the diffusion model sees.
@@ -59,7 +70,22 @@ pub trait Vae: Send + Sync {
     ///
     /// # Errors
     /// One is missing or misshapen.
-    fn declare_parameters(&self, weights: &Weights<'_>) -> Result<()>;
+    fn declare(&self, weights: &Weights<'_>) -> Result<()> {
+        self.declare_encoder(weights)?;
+        self.declare_decoder(weights)
+    }
+
+    /// Asks for every parameter that encoding needs once.
+    ///
+    /// # Errors
+    /// One is missing or misshapen.
+    fn declare_encoder(&self, weights: &Weights<'_>) -> Result<()>;
+
+    /// Asks for every parameter that decoding needs once.
+    ///
+    /// # Errors
+    /// One is missing or misshapen.
+    fn declare_decoder(&self, weights: &Weights<'_>) -> Result<()>;
 
     /// Channels of a latent.
     fn latent_channels(&self) -> usize;
@@ -70,19 +96,11 @@ pub trait Vae: Send + Sync {
     /// The clip does not fit the model.
     fn encode_clip(&self, weights: &Weights<'_>, clip: Tensor<5>) -> Result<Tensor<5>>;
 
-    /// Decodes latents `[B, C, f, h, w]`, handing each frame to `take` in order, sample after sample, in
-    /// overlapping tiles if asked. `progress` is told the work done and the work in all.
+    /// Decodes latents.
     ///
     /// # Errors
     /// The latents do not fit the model.
-    fn decode_clips(
-        &self,
-        weights: &Weights<'_>,
-        latents: Tensor<5>,
-        tiled: bool,
-        take: TakeFrame<'_>,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<()>;
+    fn decode_clips(&self, decode: ClipDecode<'_>) -> Result<()>;
 
     /// Whether it can decode in tiles.
     ///

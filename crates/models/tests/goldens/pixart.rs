@@ -1,33 +1,23 @@
 //! PixArt-alpha: block, whole transformer, gradients; and the laws of block-wise backward.
 
 use burn::tensor::{Device, Tensor};
-use models::dit::pixart::{Pixart, PixartConfig, Shared};
+use models::dit::pixart::{Pixart, PixartConfig};
 use nn::{
-    Backward, Context, Dit, Forward, Inputs, Levels, Modality, OneDevice, Parameters, Plain,
-    Prediction, Recompute, Schedule, SizeCondition, Store, Trainable, Weights,
+    Backward, Conditioning, Context, Dit, Forward, Inputs, Levels, Modality, Plain, Recompute,
+    SizeCondition, Trainable, Weights,
 };
 
-use crate::reader::{Golden, check, check_norm, sketch, values};
+use crate::case::checked_tokens;
+use crate::reader::{check, sketch, values};
 
 const CASES: [&str; 2] = ["plain", "conditions"];
 
-struct Case {
-    name: &'static str,
-    golden: Golden,
-    model: Pixart,
-    weights: Store,
-}
+type Case = crate::case::Case<Pixart>;
 
 impl Case {
     fn open(name: &'static str) -> Case {
-        let golden = Golden::open("pixart_transformer");
-        let config = PixartConfig::from_json(&golden.network(name).to_string()).unwrap();
-        let weights = golden.store(&format!("{name}.weights"));
-        Case { name, golden, model: Pixart { config }, weights }
-    }
-
-    fn tensor<const D: usize>(&self, key: &str) -> Tensor<D> {
-        self.golden.tensor(&format!("{}.{key}", self.name))
+        let pixart = |config: &str| Ok(Pixart { config: PixartConfig::from_json(config)? });
+        Case::of("pixart_transformer", name, pixart)
     }
 
     fn tokens(&self, key: &str) -> Tensor<3> {
@@ -74,21 +64,13 @@ impl Case {
         recompute: Recompute,
         inputs: &Inputs,
     ) -> Backward {
-        let cotangent = Tensor::from_inner(self.tokens("cotangent"));
-        let mut loss = |prediction: &Prediction| {
-            Ok(kernels::sum(prediction.video.as_ref().unwrap().clone() * cotangent.clone()))
-        };
-        let parameters = Parameters { provider: &self.weights, trainable };
-        OneDevice { recompute }.backward(&self.model, parameters, inputs, &mut loss).unwrap()
+        self.gradients(self.tokens("cotangent"), trainable, recompute, inputs)
     }
 }
 
 #[test]
 fn the_store_and_the_model_agree() {
-    for name in CASES {
-        let case = Case::open(name);
-        case.weights.agree(&[], |weights| case.model.declare(weights)).unwrap();
-    }
+    CASES.iter().for_each(|name| Case::open(name).agrees());
 }
 
 #[test]
@@ -101,7 +83,7 @@ fn one_block_equals_diffusers() {
         let [batch, wide] = modulation.dims();
         let bias = case.tensor::<3>(&at("encoder_attention_bias"));
         let length = bias.dims()[2];
-        let shared = Shared {
+        let shared = Conditioning {
             modulation: modulation.reshape([batch, 1, wide]),
             embedded: Tensor::zeros([batch, 1, wide / 6], &Device::flex()),
             text: case.tensor(&at("encoder_hidden_states")),
@@ -109,7 +91,7 @@ fn one_block_equals_diffusers() {
             index: None,
         };
         let stream = case.tensor::<3>(&at("hidden_states"));
-        let weights = Weights::new(&case.weights);
+        let weights = Weights::new(&case.store);
         let out = case
             .model
             .block(
@@ -126,7 +108,7 @@ fn one_block_equals_diffusers() {
 fn the_transformer_equals_diffusers() {
     for name in CASES {
         let case = Case::open(name);
-        let weights = Weights::new(&case.weights);
+        let weights = Weights::new(&case.store);
         let prediction = nn::forward(&case.model, &weights, &case.inputs(), &mut Plain).unwrap();
         check(name, prediction.video.as_ref().unwrap(), &case.tokens("output"), 1e-5);
     }
@@ -134,11 +116,10 @@ fn the_transformer_equals_diffusers() {
 
 #[test]
 fn gradients_equal_pytorch() {
-    for name in CASES {
-        let case = Case::open(name);
-        let found = case.slope(Recompute::PerBlock, &case.inputs());
-        let tokens = found.tokens.video.expect("the tokens have a gradient");
-        check_norm(&format!("{name}: tokens"), &tokens, &case.tokens("input_gradient"), 1e-4);
+    for case in CASES.map(Case::open) {
+        let (name, inputs) = (case.name, case.inputs());
+        let found = case.slope(Recompute::PerBlock, &inputs);
+        let found = checked_tokens(name, found, &case.tokens("input_gradient"));
         let want = case.golden.store(&format!("{name}.gradients"));
         assert_eq!(found.parameters.len(), want.iter().count(), "{name}: parameters");
         for (parameter, gradient) in &found.parameters {
@@ -148,7 +129,7 @@ fn gradients_equal_pytorch() {
                 Some(layer) => want.get(&format!("{layer}to_q.bias")).unwrap().values.clone(),
                 None => golden.clone(),
             };
-            let shape = &case.weights.get(parameter).expect("a weight of that name").shape;
+            let shape = &case.store.get(parameter).expect("a weight of that name").shape;
             let off = norm(&(sketch(gradient, shape) - golden)) / norm(&scale);
             assert!(off < 1e-4, "{name}: {parameter} is off by {off:.2e}");
         }
@@ -203,7 +184,7 @@ fn frozen_parameters_get_no_gradient() {
 #[test]
 fn a_batch_equals_its_samples() {
     let case = Case::open("conditions");
-    let weights = Weights::new(&case.weights);
+    let weights = Weights::new(&case.store);
     let inputs = case.inputs();
     let whole = nn::forward(&case.model, &weights, &inputs, &mut Plain).unwrap().video.unwrap();
     for sample in 0..3 {

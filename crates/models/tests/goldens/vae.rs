@@ -1,31 +1,21 @@
 //! AutoencoderKL both ways, whole and in tiles.
 
 use burn::tensor::{Device, Tensor, TensorData};
+use models::vae::Vae;
 use models::vae::kl::{AutoencoderKl, KlConfig, Tiling};
 use nn::{Error, Parameter, Store, Weights};
 use serde_json::{Value, json};
 
+use crate::case::{check_moments, samples_stand_alone};
 use crate::reader::{Golden, check, values};
 
 const BOUND: f64 = 1e-5;
 
-struct Case {
-    golden: Golden,
-    name: &'static str,
-    model: AutoencoderKl,
-    store: Store,
-}
+type Case = crate::case::Case<AutoencoderKl>;
 
 impl Case {
     fn open(name: &'static str) -> Case {
-        let golden = Golden::open("vae");
-        let config = KlConfig::from_json(&golden.network(name).to_string()).unwrap();
-        let store = golden.store(&format!("{name}.weights"));
-        Case { golden, name, model: AutoencoderKl::new(config), store }
-    }
-
-    fn tensor(&self, key: &str) -> Tensor<4> {
-        self.golden.tensor(&format!("{}.{key}", self.name))
+        Case::of("vae", name, |config| KlConfig::from_json(config).map(AutoencoderKl::new))
     }
 
     fn decode(&self, latents: Tensor<4>, tiling: Option<&Tiling>) -> Tensor<4> {
@@ -73,11 +63,8 @@ fn moments_are_a_distribution() {
     let weights = Weights::new(&case.store);
     let image = case.tensor("encode.image");
     let moments = case.model.encode(&weights, image, None, &mut |_, _| {}).unwrap();
-    let (mean, deviation) = (case.tensor("encode.mean"), case.tensor("encode.std"));
-    check("mean", &moments.mean, &mean, BOUND);
-    check("deviation", &moments.deviation(), &deviation, BOUND);
-    let noise = scattered(mean.dims());
-    check("sample", &moments.sample(noise.clone()), &(mean + deviation * noise), BOUND);
+    let golden = ["encode.mean", "encode.std"].map(|key| case.tensor(key));
+    check_moments(&moments, golden, scattered(moments.mean.dims()), BOUND);
 }
 
 #[test]
@@ -125,14 +112,8 @@ fn a_sample_does_not_feel_its_batch() {
     for tiling in [None, Some(&tiling)] {
         let latents = scattered([3, 4, 5, 7]);
         let images = scattered([3, 3, 21, 26]);
-        let decoded = case.decode(latents.clone(), tiling);
-        let encoded = case.encode(images.clone(), tiling);
-        for sample in 0..3 {
-            let alone = case.decode(latents.clone().narrow(0, sample, 1), tiling);
-            assert_eq!(values(&alone), values(&decoded.clone().narrow(0, sample, 1)));
-            let alone = case.encode(images.clone().narrow(0, sample, 1), tiling);
-            assert_eq!(values(&alone), values(&encoded.clone().narrow(0, sample, 1)));
-        }
+        samples_stand_alone(&latents, |latents| case.decode(latents, tiling));
+        samples_stand_alone(&images, |images| case.encode(images, tiling));
     }
 }
 

@@ -3,44 +3,31 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use models::dit::wan::{Shared, Wan, WanConfig};
 use nn::{
-    Backward, Context, Dit, Forward, Inputs, Levels, Modality, OneDevice, Parameters, Plain,
-    Precision, Prediction, Recompute, Schedule, Store, Weights,
+    Backward, Conditioning, Context, Dit, Forward, Inputs, Levels, Modality, Plain, Precision,
+    Recompute, Store, Weights,
 };
 
-use crate::reader::{Golden, check, check_norm, sketch, values};
+use crate::case::checked_tokens;
+use crate::reader::{check, check_norm, sketch, values};
 
 const CASES: [&str; 4] = ["t2v", "i2v", "flf2v", "ti2v"];
 
 /// The reference takes the last 512 tokens for the text where it sees a picture.
 const TEXT_WITH_PICTURE: usize = 512;
 
-struct Case {
-    name: &'static str,
-    golden: Golden,
-    model: Wan,
-    weights: Store,
-}
+type Case = crate::case::Case<Wan>;
 
 impl Case {
     fn open(name: &'static str) -> Case {
-        let golden = Golden::open("wan_transformer");
-        let config = WanConfig::from_json(&golden.config()[name].to_string()).unwrap();
-        let mut weights = golden.store(&format!("{name}.weights"));
+        let wan = |config: &str| Ok(Wan { config: WanConfig::from_json(config)? });
+        let mut case = Case::of("wan_transformer", name, wan);
         if name == "flf2v" {
             // All but the embedding of places are those of `i2v`.
-            for (key, parameter) in golden.store("i2v.weights").iter() {
-                weights.insert(key, parameter.clone());
+            for (key, parameter) in case.golden.store("i2v.weights").iter() {
+                case.store.insert(key, parameter.clone());
             }
         }
-        Case { name, golden, model: Wan { config }, weights }
-    }
-
-    fn key(&self, key: &str) -> String {
-        format!("{}.{key}", self.name)
-    }
-
-    fn tensor<const D: usize>(&self, key: &str) -> Tensor<D> {
-        self.golden.tensor(&self.key(key))
+        case
     }
 
     fn tokens(&self, key: &str) -> Tensor<3> {
@@ -92,19 +79,7 @@ impl Case {
 
     /// Gradients of the sum of the prediction times the golden's cotangent.
     fn slope(&self, recompute: Recompute, inputs: &Inputs) -> Backward {
-        let cotangent = Tensor::from_inner(self.tokens("cotangent"));
-        let mut loss = |prediction: &Prediction| {
-            Ok(kernels::sum(prediction.video.as_ref().unwrap().clone() * cotangent.clone()))
-        };
-        let parameters = Parameters { provider: &self.weights, trainable: &|_| true };
-        OneDevice { recompute }.backward(&self.model, parameters, inputs, &mut loss).unwrap()
-    }
-
-    fn predict(&self, inputs: &Inputs) -> Tensor<3> {
-        nn::forward(&self.model, &Weights::new(&self.weights), inputs, &mut Plain)
-            .unwrap()
-            .video
-            .unwrap()
+        self.gradients(self.tokens("cotangent"), &|_| true, recompute, inputs)
     }
 }
 
@@ -140,10 +115,7 @@ fn distinct(timesteps: &Tensor<2>) -> Levels {
 
 #[test]
 fn the_store_and_the_model_agree() {
-    for name in CASES {
-        let case = Case::open(name);
-        case.weights.agree(&[], |weights| case.model.declare(weights)).unwrap();
-    }
+    CASES.iter().for_each(|name| Case::open(name).agrees());
 }
 
 #[test]
@@ -163,17 +135,16 @@ fn one_block_equals_diffusers() {
     let own = case.inputs().video.unwrap().positions.rope(&case.model.config.pairs(), 1.0);
     assert_eq!(values(&own.cosine), values(&rope.cosine));
     assert_eq!(values(&own.sine), values(&rope.sine));
-    let shared = Shared {
+    let conditioning = Conditioning {
         modulation: modulation.reshape([batch, 1, 6 * width]),
         embedded: Tensor::zeros([batch, 1, width], &Device::flex()),
-        text: case.tensor(&at("encoder_hidden_states")),
-        picture: None,
-        text_mask: None,
-        rope,
         index: None,
+        text: case.tensor(&at("encoder_hidden_states")),
+        text_mask: None,
     };
+    let shared = Shared { conditioning, picture: None, rope };
     let stream = case.tensor::<3>(&at("hidden_states"));
-    let weights = Weights::new(&case.weights);
+    let weights = Weights::new(&case.store);
     let out = case
         .model
         .block(1, stream, Forward { weights: &weights, shared: &shared, attention: &mut Plain })
@@ -196,12 +167,11 @@ fn gradients_equal_pytorch() {
     for name in CASES {
         let case = Case::open(name);
         let found = case.slope(Recompute::PerBlock, &case.inputs());
-        let tokens = found.tokens.video.expect("the tokens have a gradient");
-        check_norm(&format!("{name}: tokens"), &tokens, &case.tokens("input_gradient"), 1e-4);
-        assert_eq!(found.parameters.len(), case.weights.iter().count(), "{name}: parameters");
+        let found = checked_tokens(name, found, &case.tokens("input_gradient"));
+        assert_eq!(found.parameters.len(), case.store.iter().count(), "{name}: parameters");
         let want = case.golden.store(&format!("{name}.gradients"));
         for (parameter, golden) in want.iter() {
-            let shape = &case.weights.get(parameter).expect("a weight of that name").shape;
+            let shape = &case.store.get(parameter).expect("a weight of that name").shape;
             let gradient = sketch(&found.parameters[parameter], shape);
             check_norm(&format!("{name}: {parameter}"), &gradient, &golden.values, 1e-4);
         }
@@ -355,7 +325,7 @@ fn in_bf16_what_is_around_the_blocks_stays_as_it_is_stored() {
         let want = if rounded { DType::BF16 } else { DType::F32 };
         assert_eq!(parameter.values.dtype(), want, "{name}");
     }
-    let case = Case { weights: store, ..case };
+    let case = Case { store, ..case };
     check("bf16", &case.predict(&case.inputs()), &case.tokens("output"), 3e-2);
 }
 
@@ -400,7 +370,7 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
         let case = Case::open(name);
         let mut inputs = case.inputs();
         spoil(inputs.video.as_mut().unwrap());
-        let weights = Weights::new(&case.weights);
+        let weights = Weights::new(&case.store);
         nn::forward(&case.model, &weights, &inputs, &mut Plain).unwrap_err().to_string()
     };
     let image = |tokens, width| Some(Tensor::<3>::zeros([2, tokens, width], &Device::flex()));

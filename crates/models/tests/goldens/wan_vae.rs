@@ -1,32 +1,24 @@
 //! AutoencoderKLWan of both generations, both ways, whole and in tiles.
 
 use burn::tensor::{Device, Tensor, TensorData};
+use models::vae::Vae;
 use models::vae::wan::{AutoencoderKlWan, DecodedFrame, Tiling, WanVaeConfig};
 use nn::{Error, Parameter, Store, Weights};
 use serde_json::{Value, json};
 
+use crate::case::{check_moments, samples_stand_alone};
 use crate::reader::{Golden, check, values};
 
 const BOUND: f64 = 1e-5;
 const NAMES: [&str; 2] = ["wan21", "wan22"];
 
-struct Case {
-    golden: Golden,
-    name: &'static str,
-    model: AutoencoderKlWan,
-    store: Store,
-}
+type Case = crate::case::Case<AutoencoderKlWan>;
 
 impl Case {
     fn open(name: &'static str) -> Case {
-        let golden = Golden::open("wan_vae");
-        let config = WanVaeConfig::from_json(&golden.network(name).to_string()).unwrap();
-        let store = golden.store(&format!("{name}.weights"));
-        Case { golden, name, model: AutoencoderKlWan::new(config), store }
-    }
-
-    fn tensor(&self, key: &str) -> Tensor<5> {
-        self.golden.tensor(&format!("{}.{key}", self.name))
+        Case::of("wan_vae", name, |config| {
+            WanVaeConfig::from_json(config).map(AutoencoderKlWan::new)
+        })
     }
 
     fn said(&self, key: &str) -> Value {
@@ -113,11 +105,8 @@ fn moments_are_a_distribution() {
     let case = Case::open("wan21");
     let weights = Weights::new(&case.store);
     let moments = case.model.encode(&weights, case.clip("clip"), None, &mut |_, _| {}).unwrap();
-    let (mean, deviation) = (case.tensor("encode.mean"), case.tensor("encode.std"));
-    check("mean", &moments.mean, &mean, BOUND);
-    check("deviation", &moments.deviation(), &deviation, BOUND);
-    let noise = scattered(mean.dims());
-    check("sample", &moments.sample(noise.clone()), &(mean + deviation * noise), BOUND);
+    let golden = ["encode.mean", "encode.std"].map(|key| case.tensor(key));
+    check_moments(&moments, golden, scattered(moments.mean.dims()), BOUND);
 }
 
 #[test]
@@ -231,14 +220,8 @@ fn a_sample_does_not_feel_its_batch() {
         let channels = case.model.config.latent_channels;
         let latents = scattered([2, channels, 2, 2, 1]);
         let clips = scattered([2, 3, 5, 32, 16]);
-        let (decoded, encoded) =
-            (case.decode(latents.clone(), None), case.encode(clips.clone(), None));
-        for sample in 0..2 {
-            let alone = case.decode(latents.clone().narrow(0, sample, 1), None);
-            assert_eq!(values(&alone), values(&decoded.clone().narrow(0, sample, 1)));
-            let alone = case.encode(clips.clone().narrow(0, sample, 1), None);
-            assert_eq!(values(&alone), values(&encoded.clone().narrow(0, sample, 1)));
-        }
+        samples_stand_alone(&latents, |latents| case.decode(latents, None));
+        samples_stand_alone(&clips, |clips| case.encode(clips, None));
     }
 }
 

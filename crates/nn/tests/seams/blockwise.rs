@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor};
 use nn::{
     Bag, Dit, Forward, Inputs, OneDevice, Packed, Parameters, Prediction, Recompute, Result,
-    Schedule, Weights,
+    Schedule, Sizes, Weights,
 };
 use testkit::numbers::values;
 use testkit::parity::{Bounds, Equals, Question, loss};
@@ -92,12 +92,8 @@ impl Dit for Forgotten {
     type Shared = Shared;
     type Stream = Tensor<3>;
 
-    fn depth(&self) -> usize {
-        self.0.depth()
-    }
-
-    fn heads(&self) -> usize {
-        self.0.heads
+    fn sizes(&self) -> Sizes {
+        self.0.sizes()
     }
 
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {

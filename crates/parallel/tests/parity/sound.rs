@@ -3,8 +3,8 @@
 use burn::tensor::Tensor;
 use comm::on_ranks;
 use nn::{
-    Backward, Dit, Forward, Inputs, OneDevice, Parameters, Prediction, Result, Schedule, Store,
-    Weights,
+    Backward, Dit, Forward, Inputs, OneDevice, Parameters, Prediction, Result, Schedule, Sizes,
+    Store, Weights,
 };
 use parallel::{Sharded, shard};
 use testkit::numbers::bits;
@@ -20,12 +20,8 @@ impl Dit for Loud {
     type Shared = Shared;
     type Stream = Tensor<3>;
 
-    fn depth(&self) -> usize {
-        self.0.depth()
-    }
-
-    fn heads(&self) -> usize {
-        self.0.heads
+    fn sizes(&self) -> Sizes {
+        self.0.sizes()
     }
 
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Int, Tensor};
 use nn::{
-    Bag, Dit, Entry, Error, Forward, Inputs, Modality, Packed, Prediction, Result, Rope, Tracks,
-    Weights,
+    Bag, Dit, Entry, Error, Forward, Inputs, Modality, Packed, Prediction, Result, Rope, Sizes,
+    Tracks, Weights,
 };
 
 use super::DuetConfig;
@@ -54,16 +54,14 @@ pub struct Streams(Tracks<Tensor<3>>);
 
 impl Bag for VoiceShared {
     fn pack(self) -> Packed {
-        let Rope { cosine, sine } = self.rope;
         Packed::of([
             ("modulation", Entry::tensor(self.modulation)),
             ("text", Entry::tensor(self.text)),
             ("text_mask", Entry::optional(self.text_mask.map(Entry::constant))),
             ("places", Entry::constant(self.places)),
-            ("cosine", Entry::constant(cosine)),
-            ("sine", Entry::constant(sine)),
             ("index", Entry::optional(self.index.map(Entry::integers))),
         ])
+        .nest("rope", Some(self.rope.pack()))
     }
 
     fn unpack(mut packed: Packed) -> Result<VoiceShared> {
@@ -72,7 +70,7 @@ impl Bag for VoiceShared {
             text: packed.tensor("text")?,
             text_mask: packed.optional("text_mask", Packed::constant)?,
             places: packed.constant("places")?,
-            rope: Rope { cosine: packed.constant("cosine")?, sine: packed.constant("sine")? },
+            rope: Rope::unpack(packed.nested("rope")?)?,
             index: packed.optional("index", Packed::integers)?,
         };
         packed.finish().map(|()| shared)
@@ -127,14 +125,10 @@ impl Duet {
         let positions = &modality.positions;
         let axes: Vec<usize> = (0..positions.dims()[1]).collect();
         let places = DuetConfig::SINUSOID * axes.len();
-        let text_mask = modality.context.mask.as_ref().map(|mask| {
-            let [batch, length] = mask.dims();
-            kernels::additive_mask(mask.clone().greater_elem(0.5)).reshape([batch, 1, 1, length])
-        });
         Ok(VoiceShared {
             modulation: conditions.modulate(&modality.levels)?,
             text: conditions.read(modality.context.tokens.clone())?,
-            text_mask,
+            text_mask: modality.context.text_mask(),
             places: positions.embedding(&axes, places, scale),
             rope: positions.rope(&pairs, scale),
             index: modality.levels.index.clone(),
@@ -200,12 +194,8 @@ impl Dit for Duet {
     type Shared = Shared;
     type Stream = Streams;
 
-    fn depth(&self) -> usize {
-        self.config.depth
-    }
-
-    fn heads(&self) -> usize {
-        self.config.heads
+    fn sizes(&self) -> Sizes {
+        Sizes { depth: self.config.depth, heads: self.config.heads }
     }
 
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {

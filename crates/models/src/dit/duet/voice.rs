@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use kernels::{Activation, Modulation, gated_residual};
 use nn::{
     Attention, LayerNorm, Levels, Linear, Mask, Modality, Qkv, Reach, Result, RmsNorm, Site,
-    Weights,
+    Weights, join_heads, split_heads,
 };
 
 use super::DuetConfig;
@@ -112,17 +112,13 @@ impl Mixer {
     fn project(&self, x: Tensor<3>, other: Tensor<3>) -> Result<Qkv> {
         let q = self.norms[0].apply(self.q.apply(x)?)?;
         let k = self.norms[1].apply(self.k.apply(other.clone())?)?;
-        let [q, k, v] = [q, k, self.v.apply(other)?].map(|x| {
-            let [batch, tokens, width] = x.dims();
-            x.reshape([batch, tokens, width / self.head_width, self.head_width])
-        });
+        let [q, k, v] = [q, k, self.v.apply(other)?].map(|x| split_heads(x, self.head_width));
         Ok(Qkv { q, k, v })
     }
 
     /// `[B, T, N, H]` to `[B, T, D]`.
     fn join(&self, x: Tensor<4>) -> Result<Tensor<3>> {
-        let [batch, tokens, heads, width] = x.dims();
-        self.out.apply(x.reshape([batch, tokens, heads * width]))
+        self.out.apply(join_heads(x))
     }
 }
 

@@ -1,14 +1,13 @@
 //! The parts of PixArt-alpha.
 
 use burn::tensor::Tensor;
-use kernels::{Activation, Modulation};
+use kernels::Activation;
 use nn::{
-    AdaLn, Attention, LayerNorm, Levels, Linear, Mask, Qkv, Reach, Result, Site, SizeCondition,
-    Weights, table_rows,
+    Attention, Conditioning, LayerNorm, Levels, Linear, Qkv, Reach, Result, Site, SizeCondition,
+    Weights, join_heads, split_heads,
 };
 
 use super::PixartConfig;
-use super::model::Shared;
 
 /// Width of a sinusoidal embedding before its MLP.
 const SINUSOID: usize = 256;
@@ -94,49 +93,35 @@ impl CaptionProjection {
     }
 }
 
-/// Projections around an attention.
+/// Projections around an attention: queries, keys and values, and out of it.
 struct Mixer {
-    q: Linear,
-    k: Linear,
-    v: Linear,
+    into: [Linear; 3],
     out: Linear,
     head_width: usize,
 }
 
 impl Mixer {
     fn new(weights: &Weights<'_>, config: &PixartConfig) -> Result<Mixer> {
-        let width = config.width();
-        Ok(Mixer {
-            q: weights.linear("to_q", width, width)?,
-            k: weights.linear("to_k", width, width)?,
-            v: weights.linear("to_v", width, width)?,
-            out: weights.linear("to_out.0", width, width)?,
-            head_width: config.head_width,
-        })
+        let linear = |name| weights.linear(name, config.width(), config.width());
+        let into = [linear("to_q")?, linear("to_k")?, linear("to_v")?];
+        Ok(Mixer { into, out: linear("to_out.0")?, head_width: config.head_width })
     }
 
-    fn qkv(&self, queries: Tensor<3>, keys: Tensor<3>) -> Result<Qkv> {
-        Ok(Qkv {
-            q: self.heads(self.q.apply(queries)?),
-            k: self.heads(self.k.apply(keys.clone())?),
-            v: self.heads(self.v.apply(keys)?),
-        })
-    }
-
-    /// `[B, T, N H]` to `[B, T, N, H]`. How many heads there are is read off the tensor: a rank may
-    /// hold some of them only.
-    fn heads(&self, x: Tensor<3>) -> Tensor<4> {
-        let [batch, tokens, width] = x.dims();
-        x.reshape([batch, tokens, width / self.head_width, self.head_width])
-    }
-
-    fn join(&self, x: Tensor<4>) -> Result<Tensor<3>> {
-        let [batch, tokens, heads, head_width] = x.dims();
-        self.out.apply(x.reshape([batch, tokens, heads * head_width]))
+    /// What `x` `[B, T, D]` finds in `other` `[B, S, D]`, whose heads `attend` mixes.
+    fn apply(
+        &self,
+        x: Tensor<3>,
+        other: Tensor<3>,
+        attend: impl FnOnce(Qkv) -> Result<Tensor<4>>,
+    ) -> Result<Tensor<3>> {
+        let [q, k, v] = &self.into;
+        let heads = |layer: &Linear, x| Ok(split_heads(layer.apply(x)?, self.head_width));
+        let qkv = Qkv { q: heads(q, x)?, k: heads(k, other.clone())?, v: heads(v, other)? };
+        self.out.apply(join_heads(attend(qkv)?))
     }
 }
 
-/// One transformer block.
+/// One block: self-attention, attention to the caption, feed-forward.
 pub(super) struct Block {
     index: usize,
     table: Tensor<2>,
@@ -165,22 +150,19 @@ impl Block {
     pub(super) fn apply(
         &self,
         x: Tensor<3>,
-        shared: &Shared,
+        shared: &Conditioning,
         attention: &mut dyn Attention,
     ) -> Result<Tensor<3>> {
-        let [own, feed] = AdaLn::pair(&self.table, &shared.modulation, shared.index.as_ref());
+        let [own, feed] = shared.around(&self.table);
 
         let normed = own.before(&self.norm, x.clone());
         let site = Site { layer: self.index, name: "attn1" };
-        let qkv = self.own.qkv(normed.clone(), normed)?;
-        let mixed = self.own.join(attention.attend(site, qkv, Reach::Own, None)?)?;
-        let x = own.after(x, mixed);
+        let mix = |qkv| attention.attend(site, qkv, Reach::Own, None);
+        let x = own.after(x, self.own.apply(normed.clone(), normed, mix)?);
 
         let site = Site { layer: self.index, name: "attn2" };
-        let qkv = self.text.qkv(x.clone(), shared.text.clone())?;
-        let mask = shared.text_mask.clone().map(Mask::Dense);
-        let read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
-        let x = x + self.text.join(read)?;
+        let read = |qkv| attention.attend(site, qkv, Reach::Replicated, shared.mask().as_ref());
+        let x = x.clone() + self.text.apply(x, shared.text.clone(), read)?;
 
         let normed = feed.before(&self.norm, x.clone());
         let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh)?)?;
@@ -209,12 +191,8 @@ impl Head {
     }
 
     /// `[B, T, D]` to `[B, T, C p p]`.
-    pub(super) fn apply(&self, x: Tensor<3>, shared: &Shared) -> Result<Tensor<3>> {
-        let [batch, levels, width] = shared.embedded.dims();
-        let both = shared.embedded.clone().repeat_dim(2, 2).reshape([batch, levels, 2 * width]);
-        let [shift, scale] = table_rows(&self.table, &both);
-        let modulation = Modulation { scale, shift, index: shared.index.clone() };
-        let x = self.projection.apply(self.norm.apply(x, Some(&modulation)))?;
+    pub(super) fn apply(&self, x: Tensor<3>, own: &Conditioning) -> Result<Tensor<3>> {
+        let x = self.projection.apply(own.last_norm(&self.norm, &self.table, x))?;
         // The checkpoint orders a patch by (row, column, channel), latents by (channel, row, column).
         let [batch, tokens, outputs] = x.dims();
         let pixels = self.patch * self.patch;

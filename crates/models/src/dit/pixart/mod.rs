@@ -15,4 +15,4 @@ mod config;
 mod model;
 
 pub use config::PixartConfig;
-pub use model::{Pixart, Shared};
+pub use model::Pixart;

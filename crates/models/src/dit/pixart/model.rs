@@ -1,8 +1,8 @@
 //! PixArt-alpha as a fold over blocks.
 
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Tensor};
 use nn::{
-    Bag, Dit, Entry, Error, Forward, Inputs, Modality, Packed, Positions, Prediction, Result,
+    Conditioning, Dit, Error, Forward, Inputs, Modality, Positions, Prediction, Result, Sizes,
     Weights,
 };
 
@@ -14,44 +14,6 @@ use super::blocks::{Block, CaptionProjection, Conditions, Head};
 pub struct Pixart {
     /// Its numbers.
     pub config: PixartConfig,
-}
-
-/// What every block sees.
-#[derive(Clone, Debug)]
-pub struct Shared {
-    /// `[B, K, 6 D]`.
-    pub modulation: Tensor<3>,
-    /// `[B, K, D]`.
-    pub embedded: Tensor<3>,
-    /// `[B, L, D]`.
-    pub text: Tensor<3>,
-    /// Added to the scores of the text, `[B, 1, 1, L]`.
-    pub text_mask: Option<Tensor<4>>,
-    /// The level of every token, `[B, T]`.
-    pub index: Option<Tensor<2, Int>>,
-}
-
-impl Bag for Shared {
-    fn pack(self) -> Packed {
-        Packed::of([
-            ("modulation", Entry::tensor(self.modulation)),
-            ("embedded", Entry::tensor(self.embedded)),
-            ("text", Entry::tensor(self.text)),
-            ("text_mask", Entry::optional(self.text_mask.map(Entry::constant))),
-            ("index", Entry::optional(self.index.map(Entry::integers))),
-        ])
-    }
-
-    fn unpack(mut packed: Packed) -> Result<Shared> {
-        let shared = Shared {
-            modulation: packed.tensor("modulation")?,
-            embedded: packed.tensor("embedded")?,
-            text: packed.tensor("text")?,
-            text_mask: packed.optional("text_mask", Packed::constant)?,
-            index: packed.optional("index", Packed::integers)?,
-        };
-        packed.finish().map(|()| shared)
-    }
 }
 
 impl Pixart {
@@ -91,28 +53,22 @@ impl Pixart {
 }
 
 impl Dit for Pixart {
-    type Shared = Shared;
+    type Shared = Conditioning;
     type Stream = Tensor<3>;
 
-    fn depth(&self) -> usize {
-        self.config.depth
-    }
-
-    fn heads(&self) -> usize {
-        self.config.heads
+    fn sizes(&self) -> Sizes {
+        Sizes { depth: self.config.depth, heads: self.config.heads }
     }
 
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         Conditions::new(&weights.at("adaln_single"), &self.config)?;
         CaptionProjection::new(&weights.at("caption_projection"), &self.config)?;
         self.patch_projection(weights)?;
-        for index in 0..self.config.depth {
-            self.build(index, weights)?;
-        }
+        (0..self.config.depth).try_for_each(|index| self.build(index, weights).map(drop))?;
         Head::new(weights, &self.config).map(drop)
     }
 
-    fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Shared> {
+    fn shared(&self, weights: &Weights<'_>, inputs: &Inputs) -> Result<Conditioning> {
         let video = inputs.video_alone()?;
         self.check(video)?;
         let conditions = Conditions::new(&weights.at("adaln_single"), &self.config)?;
@@ -122,16 +78,16 @@ impl Dit for Pixart {
             let [batch, length] = mask.dims();
             ((mask.clone() - 1.0) * 10_000.0).reshape([batch, 1, 1, length])
         });
-        Ok(Shared {
+        Ok(Conditioning {
             modulation,
             embedded,
+            index: video.levels.index.clone(),
             text: projection.apply(video.context.tokens.clone())?,
             text_mask,
-            index: video.levels.index.clone(),
         })
     }
 
-    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Shared) -> Result<Tensor<3>> {
+    fn embed(&self, weights: &Weights<'_>, inputs: &Inputs, _: &Conditioning) -> Result<Tensor<3>> {
         let video = inputs.video_alone()?;
         let tokens = self.patch_projection(weights)?.apply(video.tokens.clone())?;
         // Columns come first, as in the reference.
@@ -143,12 +99,17 @@ impl Dit for Pixart {
         Ok(tokens + positions)
     }
 
-    fn block(&self, index: usize, x: Tensor<3>, pass: Forward<'_, Shared>) -> Result<Tensor<3>> {
+    fn block(
+        &self,
+        index: usize,
+        x: Tensor<3>,
+        pass: Forward<'_, Conditioning>,
+    ) -> Result<Tensor<3>> {
         self.build(index, pass.weights)?.apply(x, pass.shared, pass.attention)
     }
 
-    fn head(&self, weights: &Weights<'_>, x: Tensor<3>, shared: &Shared) -> Result<Prediction> {
-        Head::new(weights, &self.config)?.apply(x, shared).map(Prediction::video)
+    fn head(&self, weights: &Weights<'_>, x: Tensor<3>, own: &Conditioning) -> Result<Prediction> {
+        Head::new(weights, &self.config)?.apply(x, own).map(Prediction::video)
     }
 }
 

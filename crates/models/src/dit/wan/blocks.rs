@@ -1,10 +1,10 @@
 //! The blocks of Wan and its head.
 
 use burn::tensor::Tensor;
-use kernels::{Activation, Modulation};
+use kernels::Activation;
 use nn::{
-    AdaLn, Attention, LayerNorm, Linear, Mask, Qkv, Reach, Result, RmsNorm, Rope, Site, Weights,
-    table_rows,
+    Attention, Conditioning, Forward, LayerNorm, Linear, Qkv, Reach, Result, RmsNorm, Rope, Site,
+    Weights, join_heads, split_heads,
 };
 
 use super::WanConfig;
@@ -33,7 +33,7 @@ impl Keys {
     /// Keys and values `[B, S, N, H]` of `x` `[B, S, D]`.
     fn apply(&self, x: Tensor<3>) -> Result<[Tensor<4>; 2]> {
         let k = self.norm.apply(self.k.apply(x.clone())?)?;
-        Ok([k, self.v.apply(x)?].map(|x| heads(x, self.head_width)))
+        Ok([k, self.v.apply(x)?].map(|x| split_heads(x, self.head_width)))
     }
 }
 
@@ -58,23 +58,16 @@ impl Mixer {
 
     /// `[B, T, N, H]` of `x` `[B, T, D]`.
     fn queries(&self, x: Tensor<3>) -> Result<Tensor<4>> {
-        Ok(heads(self.norm.apply(self.q.apply(x)?)?, self.keys.head_width))
+        Ok(split_heads(self.norm.apply(self.q.apply(x)?)?, self.keys.head_width))
     }
 
     /// `[B, T, N, H]` to `[B, T, D]`.
     fn join(&self, x: Tensor<4>) -> Result<Tensor<3>> {
-        let [batch, tokens, heads, head_width] = x.dims();
-        self.out.apply(x.reshape([batch, tokens, heads * head_width]))
+        self.out.apply(join_heads(x))
     }
 }
 
-/// `[B, T, N H]` to `[B, T, N, H]`.
-fn heads(x: Tensor<3>, head_width: usize) -> Tensor<4> {
-    let [batch, tokens, width] = x.dims();
-    x.reshape([batch, tokens, width / head_width, head_width])
-}
-
-/// One transformer block.
+/// One block: self-attention under rope, attention to text and picture, feed-forward.
 pub(super) struct Block {
     index: usize,
     table: Tensor<2>,
@@ -115,13 +108,9 @@ impl Block {
     }
 
     /// `x` is `[B, T, D]`.
-    pub(super) fn apply(
-        &self,
-        x: Tensor<3>,
-        shared: &Shared,
-        attention: &mut dyn Attention,
-    ) -> Result<Tensor<3>> {
-        let [own, feed] = AdaLn::pair(&self.table, &shared.modulation, shared.index.as_ref());
+    pub(super) fn apply(&self, x: Tensor<3>, pass: Forward<'_, Shared>) -> Result<Tensor<3>> {
+        let Forward { shared, attention, .. } = pass;
+        let [own, feed] = shared.conditioning.around(&self.table);
 
         let normed = own.before(&self.norm, x.clone());
         let mixed = self.mix(normed, &shared.rope, attention)?;
@@ -154,10 +143,10 @@ impl Block {
         attention: &mut dyn Attention,
     ) -> Result<Tensor<3>> {
         let q = self.cross.queries(x)?;
-        let [k, v] = self.cross.keys.apply(shared.text.clone())?;
-        let mask = shared.text_mask.clone().map(Mask::Dense);
-        let (mask, qkv) = (mask.as_ref(), Qkv { q: q.clone(), k, v });
-        let mut read = attention.attend(self.site("text"), qkv, Reach::Replicated, mask)?;
+        let [k, v] = self.cross.keys.apply(shared.conditioning.text.clone())?;
+        let (mask, qkv) = (shared.conditioning.mask(), Qkv { q: q.clone(), k, v });
+        let site = self.site("text");
+        let mut read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
         if let (Some(keys), Some(picture)) = (&self.picture, &shared.picture) {
             let [k, v] = keys.apply(picture.clone())?;
             let qkv = Qkv { q, k, v };
@@ -191,10 +180,9 @@ impl Head {
     }
 
     /// `[B, T, D]` to `[B, T, C pt ph pw]`.
-    pub(super) fn apply(&self, x: Tensor<3>, shared: &Shared) -> Result<Tensor<3>> {
-        let [shift, scale] = table_rows(&self.table, &shared.embedded.clone().repeat_dim(2, 2));
-        let modulation = Modulation { scale, shift, index: shared.index.clone() };
-        let x = self.projection.apply(self.norm.apply(x, Some(&modulation)))?;
+    pub(super) fn apply(&self, x: Tensor<3>, conditioning: &Conditioning) -> Result<Tensor<3>> {
+        let x = conditioning.last_norm(&self.norm, &self.table, x);
+        let x = self.projection.apply(x)?;
         // The checkpoint orders a patch by (frame, row, column, channel), latents have channels first.
         let [batch, tokens, outputs] = x.dims();
         Ok(x.reshape([batch, tokens, self.pixels, outputs / self.pixels])

@@ -1,9 +1,9 @@
 //! Wan as a fold over blocks.
 
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Tensor};
 use nn::{
-    Bag, Dit, Entry, Error, Forward, Inputs, Modality, Packed, Positions, Prediction, Result, Rope,
-    Weights,
+    Bag, Conditioning, Dit, Entry, Error, Forward, Inputs, Modality, Packed, Positions, Prediction,
+    Result, Rope, Sizes, Weights,
 };
 
 use super::WanConfig;
@@ -20,46 +20,26 @@ pub struct Wan {
 /// What every block sees.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// `[B, K, 6 D]`.
-    pub modulation: Tensor<3>,
-    /// `[B, K, D]`.
-    pub embedded: Tensor<3>,
-    /// `[B, L, D]`.
-    pub text: Tensor<3>,
-    /// `[B, P, D]`.
+    /// The noise level and the prompt.
+    pub conditioning: Conditioning,
+    /// The image encoder's tokens, `[B, P, D]`.
     pub picture: Option<Tensor<3>>,
-    /// Added to the scores of the text, `[B, 1, 1, L]`.
-    pub text_mask: Option<Tensor<4>>,
     /// Where the tokens are.
     pub rope: Rope,
-    /// The level of every token, `[B, T]`.
-    pub index: Option<Tensor<2, Int>>,
 }
 
 impl Bag for Shared {
     fn pack(self) -> Packed {
-        let Rope { cosine, sine } = self.rope;
-        Packed::of([
-            ("modulation", Entry::tensor(self.modulation)),
-            ("embedded", Entry::tensor(self.embedded)),
-            ("text", Entry::tensor(self.text)),
-            ("picture", Entry::optional(self.picture.map(Entry::tensor))),
-            ("text_mask", Entry::optional(self.text_mask.map(Entry::constant))),
-            ("cosine", Entry::constant(cosine)),
-            ("sine", Entry::constant(sine)),
-            ("index", Entry::optional(self.index.map(Entry::integers))),
-        ])
+        Packed::of([("picture", Entry::optional(self.picture.map(Entry::tensor)))])
+            .nest("conditioning", Some(self.conditioning.pack()))
+            .nest("rope", Some(self.rope.pack()))
     }
 
     fn unpack(mut packed: Packed) -> Result<Shared> {
         let shared = Shared {
-            modulation: packed.tensor("modulation")?,
-            embedded: packed.tensor("embedded")?,
-            text: packed.tensor("text")?,
+            conditioning: Conditioning::unpack(packed.nested("conditioning")?)?,
             picture: packed.optional("picture", Packed::tensor)?,
-            text_mask: packed.optional("text_mask", Packed::constant)?,
-            rope: Rope { cosine: packed.constant("cosine")?, sine: packed.constant("sine")? },
-            index: packed.optional("index", Packed::integers)?,
+            rope: Rope::unpack(packed.nested("rope")?)?,
         };
         packed.finish().map(|()| shared)
     }
@@ -155,20 +135,14 @@ impl Dit for Wan {
     type Shared = Shared;
     type Stream = Tensor<3>;
 
-    fn depth(&self) -> usize {
-        self.config.depth
-    }
-
-    fn heads(&self) -> usize {
-        self.config.heads
+    fn sizes(&self) -> Sizes {
+        Sizes { depth: self.config.depth, heads: self.config.heads }
     }
 
     fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         Conditions::new(weights, &self.config)?;
         self.patch_projection(weights)?;
-        for index in 0..self.config.depth {
-            self.build(index, weights)?;
-        }
+        (0..self.config.depth).try_for_each(|index| self.build(index, weights).map(drop))?;
         Head::new(weights, &self.config).map(drop)
     }
 
@@ -178,18 +152,17 @@ impl Dit for Wan {
         let conditions = Conditions::new(weights, &self.config)?;
         let (embedded, modulation) = conditions.level.apply(&video.levels)?;
         let picture = conditions.picture.zip(video.context.image.clone());
-        let text_mask = video.context.mask.as_ref().map(|mask| {
-            let [batch, length] = mask.dims();
-            kernels::additive_mask(mask.clone().greater_elem(0.5)).reshape([batch, 1, 1, length])
-        });
-        Ok(Shared {
+        let conditioning = Conditioning {
             modulation,
             embedded,
-            text: conditions.text.apply(video.context.tokens.clone())?,
-            picture: picture.map(|(embedder, tokens)| embedder.apply(tokens)).transpose()?,
-            text_mask,
-            rope: video.positions.rope(&self.config.pairs(), 1.0),
             index: video.levels.index.clone(),
+            text: conditions.text.apply(video.context.tokens.clone())?,
+            text_mask: video.context.text_mask(),
+        };
+        Ok(Shared {
+            conditioning,
+            picture: picture.map(|(embedder, tokens)| embedder.apply(tokens)).transpose()?,
+            rope: video.positions.rope(&self.config.pairs(), 1.0),
         })
     }
 
@@ -198,10 +171,11 @@ impl Dit for Wan {
     }
 
     fn block(&self, index: usize, x: Tensor<3>, pass: Forward<'_, Shared>) -> Result<Tensor<3>> {
-        self.build(index, pass.weights)?.apply(x, pass.shared, pass.attention)
+        self.build(index, pass.weights)?.apply(x, pass)
     }
 
     fn head(&self, weights: &Weights<'_>, x: Tensor<3>, shared: &Shared) -> Result<Prediction> {
-        Head::new(weights, &self.config)?.apply(x, shared).map(Prediction::video)
+        let head = Head::new(weights, &self.config)?;
+        head.apply(x, &shared.conditioning).map(Prediction::video)
     }
 }

@@ -198,19 +198,12 @@ impl SelfAttention {
     }
 
     fn apply(&self, x: Tensor<3>, bias: &Tensor<4>) -> Result<Tensor<3>> {
-        let heads = |layer: &Linear| Ok(self.heads(layer.apply(x.clone())?));
+        let heads = |layer: &Linear| Ok(nn::split_heads(layer.apply(x.clone())?, self.head_width));
         let (q, k, v) = (heads(&self.q)?, heads(&self.k)?, heads(&self.v)?);
         // T5 learns its weights to suit unscaled scores.
         let mixed =
             kernels::attention(AttentionInputs { q, k, v, mask: Some(bias.clone()), scale: 1.0 });
-        let [batch, length, heads, width] = mixed.dims();
-        self.o.apply(mixed.reshape([batch, length, heads * width]))
-    }
-
-    /// `[B, L, N H]` to `[B, L, N, H]`; N comes from the tensor, for this rank may hold some heads.
-    fn heads(&self, x: Tensor<3>) -> Tensor<4> {
-        let [batch, length, inner] = x.dims();
-        x.reshape([batch, length, inner / self.head_width, self.head_width])
+        self.o.apply(nn::join_heads(mixed))
     }
 }
 

@@ -20,7 +20,7 @@ use self::decoder::decoder;
 use self::encoder::encoder;
 pub use self::tiling::Tiling;
 use self::tiling::{Grid, Scale};
-use super::{DecodedFrame, Moments, TakeFrame, Vae};
+use super::{ClipDecode, DecodedFrame, Moments, Vae};
 
 /// The autoencoder; its weights are given to each call.
 #[derive(Clone, Debug)]
@@ -38,31 +38,6 @@ impl AutoencoderKl {
     /// Pixels per latent cell, in each direction.
     pub fn factor(&self) -> usize {
         self.config.factor()
-    }
-
-    /// Asks for every parameter once.
-    ///
-    /// # Errors
-    /// One is missing or misshapen.
-    pub fn declare(&self, weights: &Weights<'_>) -> Result<()> {
-        self.declare_encoder(weights)?;
-        self.declare_decoder(weights)
-    }
-
-    /// Asks for every parameter of [`AutoencoderKl::encode`] once.
-    ///
-    /// # Errors
-    /// One is missing or misshapen.
-    pub fn declare_encoder(&self, weights: &Weights<'_>) -> Result<()> {
-        encoder(&self.config).declare(weights)
-    }
-
-    /// Asks for every parameter of [`AutoencoderKl::decode`] once.
-    ///
-    /// # Errors
-    /// One is missing or misshapen.
-    pub fn declare_decoder(&self, weights: &Weights<'_>) -> Result<()> {
-        decoder(&self.config).declare(weights)
     }
 
     /// Images `[B, out, H, W]` of latents `[B, latent, h, w]`, which are in the VAE's own scaling: a
@@ -110,8 +85,12 @@ impl AutoencoderKl {
 }
 
 impl Vae for AutoencoderKl {
-    fn declare_parameters(&self, weights: &Weights<'_>) -> Result<()> {
-        self.declare(weights)
+    fn declare_encoder(&self, weights: &Weights<'_>) -> Result<()> {
+        encoder(&self.config).declare(weights)
+    }
+
+    fn declare_decoder(&self, weights: &Weights<'_>) -> Result<()> {
+        decoder(&self.config).declare(weights)
     }
 
     fn latent_channels(&self) -> usize {
@@ -124,14 +103,8 @@ impl Vae for AutoencoderKl {
         Ok((latents * self.config.scaling_factor).unsqueeze_dim(2))
     }
 
-    fn decode_clips(
-        &self,
-        weights: &Weights<'_>,
-        latents: Tensor<5>,
-        tiled: bool,
-        take: TakeFrame<'_>,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<()> {
+    fn decode_clips(&self, decode: ClipDecode<'_>) -> Result<()> {
+        let ClipDecode { weights, latents, tiled, take, progress } = decode;
         let tiling = tiled.then(|| Tiling::of(&self.config));
         let samples = latents.dims()[0];
         for sample in 0..samples {

@@ -29,7 +29,7 @@ use self::patch::{patchify, unpatchify};
 use self::tiling::Grid;
 pub use self::tiling::Tiling;
 pub use super::DecodedFrame;
-use super::{Moments, TakeFrame, Vae};
+use super::{ClipDecode, Moments, Vae};
 
 /// Frames that are given to the encoder at a time.
 const ENCODED_TOGETHER: usize = 4;
@@ -45,31 +45,6 @@ impl AutoencoderKlWan {
     /// The model of a config.
     pub fn new(config: WanVaeConfig) -> AutoencoderKlWan {
         AutoencoderKlWan { config }
-    }
-
-    /// Asks for every parameter once.
-    ///
-    /// # Errors
-    /// One is missing or misshapen.
-    pub fn declare(&self, weights: &Weights<'_>) -> Result<()> {
-        self.declare_encoder(weights)?;
-        self.declare_decoder(weights)
-    }
-
-    /// Asks for every parameter of [`AutoencoderKlWan::encode`] once.
-    ///
-    /// # Errors
-    /// One is missing or misshapen.
-    pub fn declare_encoder(&self, weights: &Weights<'_>) -> Result<()> {
-        encoder(&self.config, weights).map(drop)
-    }
-
-    /// Asks for every parameter of [`AutoencoderKlWan::decode`] once.
-    ///
-    /// # Errors
-    /// One is missing or misshapen.
-    pub fn declare_decoder(&self, weights: &Weights<'_>) -> Result<()> {
-        decoder(&self.config, weights).map(drop)
     }
 
     /// How many frames `latent_frames` latent frames stand for.
@@ -293,8 +268,12 @@ impl From<Error> for Stop {
 }
 
 impl Vae for AutoencoderKlWan {
-    fn declare_parameters(&self, weights: &Weights<'_>) -> Result<()> {
-        self.declare(weights)
+    fn declare_encoder(&self, weights: &Weights<'_>) -> Result<()> {
+        encoder(&self.config, weights).map(drop)
+    }
+
+    fn declare_decoder(&self, weights: &Weights<'_>) -> Result<()> {
+        decoder(&self.config, weights).map(drop)
     }
 
     fn latent_channels(&self) -> usize {
@@ -305,14 +284,8 @@ impl Vae for AutoencoderKlWan {
         Ok(self.standardised(self.encode(weights, clip, None, &mut |_, _| {})?.mean))
     }
 
-    fn decode_clips(
-        &self,
-        weights: &Weights<'_>,
-        latents: Tensor<5>,
-        tiled: bool,
-        take: TakeFrame<'_>,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<()> {
+    fn decode_clips(&self, decode: ClipDecode<'_>) -> Result<()> {
+        let ClipDecode { weights, latents, tiled, take, progress } = decode;
         let tiling = tiled.then(Tiling::default);
         let latents = self.restored(latents);
         let mut take = |frame: DecodedFrame| match take(frame) {

@@ -167,17 +167,10 @@ impl SelfAttention {
     }
 
     fn apply(&self, x: Tensor<3>) -> Result<Tensor<3>> {
-        let heads = |layer: &Linear| Ok(self.heads(layer.apply(x.clone())?));
+        let heads = |layer: &Linear| Ok(nn::split_heads(layer.apply(x.clone())?, self.head_width));
         let (q, k, v) = (heads(&self.q)?, heads(&self.k)?, heads(&self.v)?);
         let scale = (self.head_width as f32).sqrt().recip();
         let mixed = kernels::attention(AttentionInputs { q, k, v, mask: None, scale });
-        let [batch, tokens, heads, width] = mixed.dims();
-        self.out.apply(mixed.reshape([batch, tokens, heads * width]))
-    }
-
-    /// `[B, T, N H]` to `[B, T, N, H]`; N comes from the tensor, for this rank may hold some heads.
-    fn heads(&self, x: Tensor<3>) -> Tensor<4> {
-        let [batch, tokens, inner] = x.dims();
-        x.reshape([batch, tokens, inner / self.head_width, self.head_width])
+        self.out.apply(nn::join_heads(mixed))
     }
 }
