@@ -169,6 +169,10 @@ const LONGEST_REASON: usize = 300;
 pub(super) fn last_line(text: &str) -> &str {
     let line = text.lines().rfind(|line| !line.trim().is_empty());
     let line = line.unwrap_or("ffmpeg gives no reason").trim();
+    if line.ends_with("Invalid argument") {
+        // So ffmpeg calls what is not on the list.
+        return "it is no video container that is read, such as mp4, mov, mkv, webm, avi, mpeg or gif";
+    }
     // A line without an end is cut.
     let end = line.char_indices().nth(LONGEST_REASON).map_or(line.len(), |(at, _)| at);
     &line[..end]

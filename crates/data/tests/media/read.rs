@@ -126,8 +126,10 @@ fn damaged_videos_are_refused() {
     std::fs::write(&path, "this is text").unwrap();
     let message = DecodedClip::read(&path).unwrap_err().to_string();
     assert!(message.contains("text.mp4") && message.contains("Invalid data"), "{message}");
-    let sound = folder.path().join("sound.wav");
-    ffmpeg(&["-f", "lavfi", "-i", "sine=duration=0.1"], &sound);
-    let message = DecodedClip::read(&sound).unwrap_err().to_string();
-    assert!(message.contains("no video"), "{message}");
+    for (name, reason) in [("sound.m4a", "no video"), ("sound.wav", "no video container")] {
+        let sound = folder.path().join(name);
+        ffmpeg(&["-f", "lavfi", "-i", "sine=duration=0.1"], &sound);
+        let message = DecodedClip::read(&sound).unwrap_err().to_string();
+        assert!(message.contains(reason), "{message}");
+    }
 }
