@@ -83,6 +83,15 @@ impl Bounds {
         Bounds { tokens: 0.0, parameters }
     }
 
+    /// The wider of two.
+    #[must_use]
+    pub const fn max(self, other: Bounds) -> Bounds {
+        Bounds {
+            tokens: self.tokens.max(other.tokens),
+            parameters: self.parameters.max(other.parameters),
+        }
+    }
+
     /// Other sums everywhere.
     pub const fn within(bound: f64) -> Bounds {
         Bounds { tokens: bound, parameters: bound }

@@ -17,6 +17,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
 use testkit::numbers::{numbers, parameter};
 use testkit::parity::Question;
+use testkit::synthetic::{Joint, UShaped, Widths};
 
 /// A question with the name of its model.
 pub(crate) struct Asked {
@@ -43,7 +44,8 @@ pub(crate) fn all() -> Vec<Asked> {
     models().iter().flat_map(questions).collect()
 }
 
-/// One model for each golden folder, and one for each family that can begin anew.
+/// One model for each golden folder, one for each family that can begin anew, and two synthetic ones: U-shaped, and
+/// with joint attention.
 pub(crate) fn models() -> Vec<Model> {
     let temporary = tempfile::tempdir().unwrap();
     let setup = Setup::new(&Device::flex());
@@ -62,20 +64,41 @@ pub(crate) fn models() -> Vec<Model> {
         pipeline.open_all().unwrap();
         all.push(Model { name, description, store, pipeline });
     }
-    for family in FAMILIES {
-        let Some(scratch) = &family.scratch else { continue };
-        // As few channels as there can be, so that tests are quick.
-        let sizes = json!({
-            "video_channels": 384, "audio_channels": 250, "text_width": 64, "heads": HEADS,
-            "head_width": 6, "depth": DEPTH,
-        });
-        let description = (scratch.make)(family, &sizes).unwrap().description;
-        let network = &description.transformers[0].network;
-        let store = Store::declared(|weights| network.declare(weights), parameter).unwrap();
-        let pipeline = Pipeline::of(description.clone(), store.clone(), &setup).unwrap();
-        all.push(Model { name: family.name.to_owned(), description, store, pipeline });
+    for family in FAMILIES.iter().filter(|family| family.scratch.is_some()) {
+        all.push(anew(family.name, described(family, Some(250)), &setup));
+        // Kinds of network that no family is, behind the codec and the words of this one.
+        let widths =
+            Widths { channels: CHANNELS, text: TEXT_WIDTH, heads: HEADS, head: SMALL_HEAD_WIDTH };
+        let kinds: [(&str, Arc<dyn Network>); 2] =
+            [("u-shaped", Arc::new(UShaped(widths))), ("joint", Arc::new(Joint(widths)))];
+        for (name, network) in kinds {
+            let mut description = described(family, None);
+            description.transformers[0].network = network;
+            all.push(anew(name, description, &setup));
+        }
     }
     all
+}
+
+/// As few channels as there can be, so that tests are quick.
+const CHANNELS: usize = 384;
+const TEXT_WIDTH: usize = 64;
+const SMALL_HEAD_WIDTH: usize = 6;
+
+fn described(family: &'static Family, audio_channels: Option<usize>) -> Description {
+    let scratch = family.scratch.as_ref().unwrap();
+    let sizes = json!({
+        "video_channels": CHANNELS, "audio_channels": audio_channels, "text_width": TEXT_WIDTH,
+        "heads": HEADS, "head_width": SMALL_HEAD_WIDTH, "depth": DEPTH,
+    });
+    (scratch.make)(family, &sizes).unwrap().description
+}
+
+fn anew(name: &str, description: Description, setup: &Setup) -> Model {
+    let network = &description.transformers[0].network;
+    let store = Store::declared(|weights| network.declare(weights), parameter).unwrap();
+    let pipeline = Pipeline::of(description.clone(), store.clone(), setup).unwrap();
+    Model { name: name.to_owned(), description, store, pipeline }
 }
 
 /// A copy of a golden folder whose transformers have more heads, without their weights.
