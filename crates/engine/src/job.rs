@@ -65,6 +65,7 @@ impl Pipeline {
         let Sampling { sampler, solver, steps, guidance } = sampling(model, request, latents)?;
         let rules = self.rules(request)?;
         unused(model, request)?;
+        check_cache(model, request)?;
         let captions = match &request.prompt_embeds {
             Some(path) => {
                 let given =
@@ -144,6 +145,7 @@ impl Pipeline {
             tokens: Tracks { video: own.map(|own| own + references), audio: job.sound },
             own_tokens: Tracks { video: own, audio: job.sound },
             tiled: request.decoding == Decoding::Tiled,
+            caches_steps: request.first_block_cache.is_some(),
             latent_rows: (!job.only_audio).then_some(job.latents[1]),
             branches: 1 + usize::from(job.sampler.is_guided()),
             samples: job.samples,
@@ -217,6 +219,22 @@ impl Pipeline {
             video: makes.video.map(video).transpose()?,
             audio: model.sound.zip(makes.audio).map(audio).transpose()?,
         })
+    }
+}
+
+/// Refuses a cache that could leave out nothing, or everything.
+fn check_cache(model: &Description, request: &Request) -> Result<()> {
+    let Some(threshold) = request.first_block_cache else { return Ok(()) };
+    if !(threshold > 0.0 && threshold < 1.0) {
+        let reason = format!("a share of {threshold} is not between 0 and 1; 0.08 is usual");
+        return Err(Error::request(Field::Cache, reason));
+    }
+    match model.transformers.iter().all(|own| own.network.depth() > 1) {
+        true => Ok(()),
+        false => {
+            let reason = "the model has one block, and nothing to leave out; leave it out";
+            Err(Error::request(Field::Cache, reason))
+        }
     }
 }
 

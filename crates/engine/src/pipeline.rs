@@ -9,7 +9,7 @@ use data::media::{Frame, Waveform};
 use families::{Description, Record, TextRules};
 use folder::lora::LoraSource;
 use folder::{Component, Loras, ModelFolder, Rename, Storage};
-use nn::{OneDevice, Precision, Quantization, Schedule, Store};
+use nn::{CacheReport, OneDevice, Precision, Quantization, Schedule, Store};
 use parallel::{PipeFusion, Plan, Strips};
 
 use crate::error::{Error, Field, Result};
@@ -122,6 +122,8 @@ pub struct PipelineOutput {
     pub audio_latents: Option<Tensor<4>>,
     /// The video's `[samples, C, F, h, w]` without what was given put back.
     pub unpasted: Option<Tensor<5>>,
+    /// What a step cache saved on the first rank, and cost.
+    pub cache: Option<CacheReport>,
 }
 
 /// Final latents of all samples, in the shape diffusers gives them.

@@ -128,6 +128,29 @@ pub(crate) fn agree(group: &Group, interrupted: bool) -> Result<bool> {
     Ok(sum.into_data().iter::<f32>().any(|flags| flags > 0.0))
 }
 
+/// Adds up numbers over a group, to the same bits on every rank.
+///
+/// # Errors
+/// A rank does not come.
+pub(crate) fn sum(group: &Group, own: [f64; 2]) -> nn::Result<[f64; 2]> {
+    if group.size() == 1 {
+        return Ok(own);
+    }
+    // What an f32 leaves of an f64 goes beside it.
+    let halves = own.map(|number| [number as f32, (number - f64::from(number as f32)) as f32]);
+    let halves = Tensor::<1>::from_floats(halves.concat().as_slice(), &Device::flex());
+    let all = group.named("how much the first block changed").all_gather(halves, &[]);
+    let all = all.map_err(|err| nn::Error::outside(parallel::Error::from(err)))?;
+    let mut sums = [0.0; 2];
+    for part in all {
+        let part: Vec<f64> = part.into_data().iter::<f32>().map(f64::from).collect();
+        for (sum, halves) in sums.iter_mut().zip(part.chunks(2)) {
+            *sum += halves.iter().sum::<f64>();
+        }
+    }
+    Ok(sums)
+}
+
 /// Sends what a replica decodes to the first one.
 pub(crate) struct Relay {
     group: Group,
@@ -233,7 +256,8 @@ impl PipelineOutput {
             4 => tensor(latents)?.map(Latents::Picture),
             _ => tensor(latents)?.map(Latents::Clip),
         };
-        Ok(PipelineOutput { latents, audio_latents: tensor(audio)?, unpasted: tensor(unpasted)? })
+        let (audio_latents, unpasted) = (tensor(audio)?, tensor(unpasted)?);
+        Ok(PipelineOutput { latents, audio_latents, unpasted, cache: None })
     }
 
     /// What all replicas made, in their order.
@@ -243,6 +267,7 @@ impl PipelineOutput {
         }
         let (mut pictures, mut clips) = (Vec::new(), Vec::new());
         let (mut audio, mut unpasted) = (Vec::new(), Vec::new());
+        let cache = all.first().and_then(|own| own.cache);
         for own in all {
             match own.latents {
                 Some(Latents::Picture(latents)) => pictures.push(latents),
@@ -253,6 +278,6 @@ impl PipelineOutput {
             unpasted.extend(own.unpasted);
         }
         let latents = join(pictures).map(Latents::Picture).or(join(clips).map(Latents::Clip));
-        PipelineOutput { latents, audio_latents: join(audio), unpasted: join(unpasted) }
+        PipelineOutput { latents, audio_latents: join(audio), unpasted: join(unpasted), cache }
     }
 }

@@ -72,6 +72,9 @@ pub struct Request {
     pub fit: Option<Fit>,
     /// Decode in tiles.
     pub decoding: Decoding,
+    /// Leave out all blocks but the first where that one's change differs by less than this share from the
+    /// step before.
+    pub first_block_cache: Option<f64>,
 }
 
 impl Default for Request {
@@ -104,6 +107,7 @@ impl Default for Request {
             sizing: Sizing::Exact,
             fit: None,
             decoding: Decoding::Whole,
+            first_block_cache: None,
         }
     }
 }

@@ -8,7 +8,8 @@ use comm::Mesh;
 use diffusion::{Grouping, Noise, Sampled, Scene, Step};
 use families::Description;
 use nn::{
-    Context, Inputs, Network, Precision, Prediction, Provider, Rounded, Store, Tracks, Weights,
+    CacheReport, Context, FirstBlockCache, Inputs, Network, Precision, Prediction, Provider,
+    Rounded, Store, Tracks, Weights,
 };
 use parallel::Experts;
 
@@ -66,6 +67,8 @@ pub(crate) struct Samples {
     pub(crate) latents: Tracks<Tensor<5>>,
     /// The video's without what was given put back.
     unpasted: Option<Tensor<5>>,
+    /// What a step cache saved on this rank, and cost.
+    cache: Option<CacheReport>,
 }
 
 impl Samples {
@@ -77,7 +80,8 @@ impl Samples {
             Grouping::Causal | Grouping::Even => Latents::Clip(latents),
         });
         let audio = self.latents.audio.map(|latents| latents.squeeze_dim(4));
-        PipelineOutput { latents: video, audio_latents: audio, unpasted: self.unpasted }
+        let (unpasted, cache) = (self.unpasted, self.cache);
+        PipelineOutput { latents: video, audio_latents: audio, unpasted, cache }
     }
 }
 
@@ -145,7 +149,12 @@ impl Pipeline {
         progress.begin("denoise", deal.samples.len() * steps);
         let patch = self.description.geometry.patch;
         let tokens: usize = (0..3).map(|axis| job.latents[axis] / patch[axis]).product();
-        let together = samples_together(tokens);
+        // What a cache leaves out must not depend on who shares a pass.
+        let together = match request.first_block_cache {
+            Some(_) => 1,
+            None => samples_together(tokens),
+        };
+        let mut report = request.first_block_cache.map(|_| CacheReport::default());
         let (mut made, mut unpasted) = (Vec::new(), Vec::new());
         let first_prompt = deal.prompts(request).start;
         let prompt = |sample: usize| sample / request.count - first_prompt;
@@ -179,8 +188,10 @@ impl Pipeline {
                 done: (first - deal.samples.start) * steps,
                 samples: scene.samples(),
             };
-            let own =
-                self.run_sampler(job, &scene, unconditional.as_ref(), &noise, &mut watched)?;
+            let cache = request.first_block_cache.map(FirstBlockCache::new);
+            let given = (unconditional.as_ref(), &noise, cache.as_ref());
+            let own = self.run_sampler(job, &scene, given, &mut watched)?;
+            report = report.zip(cache).map(|(sum, cache)| sum.and(cache.report()));
             let latents = |tokens: Tracks<Tensor<3>>| {
                 scene.tracks().zip(tokens).map(|(track, tokens)| track.latents(tokens))
             };
@@ -192,22 +203,22 @@ impl Pipeline {
         };
         let latents =
             Tracks { video: all(|it| it.video.clone()), audio: all(|it| it.audio.clone()) };
-        Ok(Samples { latents, unpasted: joined(unpasted) })
+        Ok(Samples { latents, unpasted: joined(unpasted), cache: report })
     }
 
     fn run_sampler(
         &mut self,
         job: &Job,
         scene: &Scene,
-        unconditional: Option<&Context>,
-        noise: &Noise,
+        (unconditional, noise, cache): (Option<&Context>, &Noise, Option<&FirstBlockCache>),
         watched: &mut Watched<'_>,
     ) -> Result<Sampled> {
         let (sampler, steps) = (&job.sampler, job.sampler.steps());
         let made = match self.setup.pipefusion.clone() {
             None => sampler.run(scene, unconditional, noise, |step, inputs| {
                 watched.reach(step)?;
-                self.predict(step, steps[step].timestep, inputs)
+                let is_last = step + 1 == steps.len();
+                self.predict((step, steps[step].timestep), inputs, cache.map(|it| (it, is_last)))
             })?,
             Some(pipe) => {
                 let mut experts = PipelineExperts { own: self, steps, watched: &mut *watched };
@@ -221,13 +232,20 @@ impl Pipeline {
     /// What the expert of a timestep predicts.
     fn predict(
         &mut self,
-        step: usize,
-        timestep: f64,
+        (step, timestep): (usize, f64),
         inputs: &[Inputs],
+        cache: Option<(&FirstBlockCache, bool)>,
     ) -> Result<Vec<Prediction>> {
         let schedule = Arc::clone(&self.setup.schedule);
+        let sequence = self.setup.mesh.sequence().clone();
+        let taken = (self.description.expert(timestep), inputs.len());
         let predictions = self.with_expert(timestep, |network, store| {
-            Ok(schedule.predict_all(network, store, inputs)?)
+            let Some((cache, is_last)) = cache else {
+                return Ok(schedule.predict_all(network, store, inputs)?);
+            };
+            let sum = |own| replica::sum(&sequence, own);
+            let network = cache.step(network, taken, is_last, &sum);
+            Ok(schedule.predict_all(&network, store, inputs)?)
         })?;
         for prediction in &predictions {
             self.inspect(step, timestep, prediction)?;

@@ -63,6 +63,8 @@ pub struct Workload {
     pub latent_rows: Option<usize>,
     /// Whether frames are decoded in overlapping tiles.
     pub tiled: bool,
+    /// Whether blocks are left out where steps differ little.
+    pub caches_steps: bool,
     /// Predictions of a step: two where it is guided.
     pub branches: usize,
     /// Samples to make.
@@ -269,6 +271,11 @@ fn check_pipeline(layout: &Layout, workload: &Workload, sequence: usize) -> Resu
         }
     }
     let patches = layout.patches();
+    if workload.caches_steps && (count > 1 || patches > 1) {
+        let reason =
+            "patches that flow are never at one step, which a step cache needs; choose one";
+        return refuse(Axis::Pipeline, reason.to_owned());
+    }
     let fewest = workload.own_tokens.into_iter().min().unwrap_or(0);
     if patches == 0 || patches * sequence > fewest {
         let most = (fewest / sequence).max(1);
@@ -332,6 +339,7 @@ mod tests {
             own_tokens: tokens,
             latent_rows: Some(5),
             tiled: false,
+            caches_steps: false,
             branches: 2,
             samples: 3,
         }

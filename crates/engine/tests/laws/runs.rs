@@ -1,7 +1,7 @@
 //! Whole requests: whatever the layout, the latents of one device, for every model of the table.
 
 use comm::{Axis, MeshShape, Ranks};
-use engine::{Pipeline, Request, Silent};
+use engine::{Pipeline, PipelineOutput, Request, Silent};
 use parallel::{Layout, Plan};
 use testkit::numbers::values;
 
@@ -26,8 +26,8 @@ enum Law {
 /// Degrees along tensor, Ulysses, ring, pipeline, cfg and data; patches, warm-up; the law.
 type Case = ([usize; 6], Option<usize>, Option<usize>, Law);
 
-/// Video, then sound, of all samples.
-fn latents(model: &Model, request: &Request, layout: &Layout) -> Vec<Vec<f32>> {
+/// What the first rank of a layout gets.
+fn made(model: &Model, request: &Request, layout: &Layout) -> PipelineOutput {
     let workload = model.pipeline.workload(request).unwrap();
     let plan = Plan::new(layout, &workload).unwrap_or_else(|err| panic!("{}: {err}", model.name));
     let shared = std::sync::Mutex::new(model.pipeline.clone());
@@ -41,7 +41,15 @@ fn latents(model: &Model, request: &Request, layout: &Layout) -> Vec<Vec<f32>> {
     if let Some(error) = results.iter().find_map(|result| result.as_ref().err()) {
         panic!("{} at {layout:?}: {error}", model.name);
     }
-    let made = results.swap_remove(0).unwrap();
+    results.swap_remove(0).unwrap()
+}
+
+/// Video, then sound, of all samples.
+fn latents(model: &Model, request: &Request, layout: &Layout) -> Vec<Vec<f32>> {
+    values_of(made(model, request, layout))
+}
+
+fn values_of(made: PipelineOutput) -> Vec<Vec<f32>> {
     let video = made.latents.map(|latents| match latents {
         engine::Latents::Picture(latents) => values(&latents),
         engine::Latents::Clip(latents) => values(&latents),
@@ -188,4 +196,31 @@ fn hybrids_with_patches_that_flow() {
         ([1, 1, 1, 3, 2, 1], Some(5), Some(2), Law::StaleBits),
     ];
     check_first(&hybrids, 1);
+}
+
+/// What a first-block cache leaves out does not depend on the layout, and it leaves out something.
+#[test]
+fn ranks_leave_out_the_same_blocks() {
+    let cases = [
+        ([1, 3, 1, 1, 1, 1], None, None, Law::Bits),
+        ([1, 1, 1, 1, 2, 2], None, None, Law::Bits),
+        ([2, 1, 2, 1, 1, 1], None, None, Law::Rounding),
+    ];
+    for model in models() {
+        let (what, request) = requests(&model.description).swap_remove(0);
+        let first_block_cache = Some(0.9);
+        let request = Request { steps: Some(6), first_block_cache, ..request };
+        let one = made(&model, &request, &layout(([1; 6], None, None, Law::Bits)));
+        let report = one.cache.unwrap();
+        assert!(0 < report.skipped && report.skipped < report.passes, "{}: {report:?}", model.name);
+        assert!(report.drift > 0.0, "{}: {report:?}", model.name);
+        let plain = Request { first_block_cache: None, ..request.clone() };
+        let want = values_of(one);
+        assert_ne!(want, latents(&model, &plain, &layout(cases[0])), "{}", model.name);
+        for case in cases {
+            let exact = matches!(case.3, Law::Bits);
+            let got = latents(&model, &request, &layout(case));
+            compare(&format!("{}, given {what}, {case:?}", model.name), &got, &want, exact);
+        }
+    }
 }

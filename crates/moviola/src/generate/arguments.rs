@@ -13,7 +13,7 @@ use crate::layout::LayoutArguments;
 use crate::places::Kind;
 
 /// Arguments that a record tells by itself.
-const TOLD: [&str; 49] = [
+const TOLD: [&str; 50] = [
     "prompt",
     "prompts",
     "negative",
@@ -52,6 +52,7 @@ const TOLD: [&str; 49] = [
     "resolution_binning",
     "clean_caption",
     "tile_vae",
+    "cache",
     "ranks",
     "data",
     "cfg",
@@ -179,6 +180,10 @@ pub(crate) struct Arguments {
     /// Decode in overlapping tiles: less memory, slightly different pixels
     #[arg(long)]
     pub(super) tile_vae: bool,
+    /// Leave out all blocks but the first where that one changes by less than SHARE of the step before; the
+    /// run tells what it saved and cost
+    #[arg(long, value_name = "fbcache:SHARE", value_parser = cache)]
+    pub(super) cache: Option<f64>,
     /// Frames per second of a clip [default: the model's]
     #[arg(long, value_name = "N")]
     pub(super) fps: Option<f64>,
@@ -302,8 +307,16 @@ impl Arguments {
             sizing: if self.resolution_binning { Sizing::Binned } else { Sizing::Exact },
             fit: self.fit,
             decoding: if self.tile_vae { Decoding::Tiled } else { Decoding::Whole },
+            first_block_cache: self.cache,
         })
     }
+}
+
+/// The share of a first-block cache, as `fbcache:SHARE`.
+pub(super) fn cache(text: &str) -> Result<f64, String> {
+    let share =
+        text.strip_prefix("fbcache:").ok_or("there is only fbcache:SHARE, like fbcache:0.08")?;
+    share.parse().map_err(|_| format!("`{share}` is not a number; write it like fbcache:0.08"))
 }
 
 /// A way to fit pictures by its name.

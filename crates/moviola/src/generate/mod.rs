@@ -201,6 +201,7 @@ impl<'a> Run<'a> {
             None => write(&mut pipeline)?,
             Some(layout) => ranked::carry_out(ask, &mut pipeline, (&plan, layout), &write)?,
         };
+        self.tell_cache(answer.cache);
         match &self.common.save_latents {
             Some(path) if launch::is_first() => self.save(path, &answer.latents_file()?),
             _ => Ok(()),

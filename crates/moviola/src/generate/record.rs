@@ -71,6 +71,8 @@ pub(super) struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) layout: Option<LayoutArguments>,
     pub(super) tile_vae: bool,
+    #[serde(default)]
+    pub(super) cache: Option<String>,
     /// How long all took until this was written.
     pub(super) seconds: f64,
     pub(super) seconds_to_first_step: Option<f64>,
@@ -214,14 +216,12 @@ pub(super) fn record(
         samples_of_prompt: [first, first + (arguments.count as u64).saturating_sub(1)],
         prompts: used.samples / arguments.count.max(1),
         noise: row(&inputs.noise, arguments.noise_row, index),
-        dtype: match arguments.dtype {
-            Dtype::F32 => "f32".to_owned(),
-            Dtype::Bf16 => "bf16".to_owned(),
-        },
+        dtype: if arguments.dtype == Dtype::Bf16 { "bf16" } else { "f32" }.to_owned(),
         quantize: arguments.quantize.map(|Quantize::Int8| "int8".to_owned()),
         device: arguments.device.clone(),
         layout: inputs.layout.clone(),
         tile_vae: arguments.tile_vae,
+        cache: arguments.cache.map(|share| format!("fbcache:{share}")),
         seconds: clock.seconds(),
         seconds_to_first_step: clock.seconds_to_first_step(),
     };

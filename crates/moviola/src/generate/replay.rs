@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use engine::{Fit, SolverUsed, model_fingerprint};
 use folder::lora::LoraSource;
 
-use super::arguments::{Arguments, Dtype, Quantize, SolverName};
+use super::arguments::{Arguments, Dtype, Quantize, SolverName, cache};
 use super::record::{FORMAT, Input, Record};
 use super::seed::Seed;
 use crate::failure::{Failure, Outcome};
@@ -171,6 +171,7 @@ impl Record {
             resolution_binning: self.resolution_binning,
             clean_caption: self.clean_caption,
             tile_vae: self.tile_vae,
+            cache: self.cache.as_deref().and_then(|own| cache(own).ok()),
             layout: self.layout.clone().unwrap_or_default().waiting_like(&asked.layout),
             fps: self.fps,
             without_audio: self.without_audio,

@@ -1,6 +1,7 @@
 //! What a run says before it begins and after it has ended.
 
 use engine::{Plan, Used};
+use nn::CacheReport;
 
 use super::Run;
 use super::arguments::Arguments;
@@ -76,6 +77,18 @@ impl Run<'_> {
                 )
             }
         }
+    }
+
+    /// What a step cache left out, and how far off that was.
+    pub(super) fn tell_cache(&self, report: Option<CacheReport>) {
+        let Some(CacheReport { passes, skipped, drift }) = report else { return };
+        let cost = match skipped {
+            0 => "no step was near enough to the one before".to_owned(),
+            _ => format!("what was left out had changed by at most {:.1} %", 100.0 * drift),
+        };
+        self.voice.say(&format!(
+            "first-block cache: {skipped} of {passes} passes ran the first block only; {cost}"
+        ));
     }
 
     /// What was made, with which seed, and how long each stage took.

@@ -80,6 +80,40 @@ fn a_student_keeps_its_solver() {
     assert!(words(&shift).contains("--flow-shift: the steps are a distilled model's"));
 }
 
+/// A first-block cache says what it saved and cost, is told by the record, and is refused where it cannot be.
+#[test]
+fn blocks_are_left_out_when_asked() {
+    let copy = Copy::of("pixart-tiny");
+    let small = ["--prompt", "a fox", "--steps", "6", "--height", "32", "--width", "32"];
+    let out = copy.generate_to("plain.png", &small);
+    assert!(out.status.success() && !words(&out).contains("cache"), "{}", words(&out));
+    let out = copy.generate_to("out.png", &[&small[..], &["--cache", "fbcache:0.9"]].concat());
+    assert!(out.status.success(), "{}", words(&out));
+    let told = words(&out);
+    assert!(told.contains("of 12 passes ran the first block only; what was left out"), "{told}");
+    let [plain, made] = ["plain.png", "out.png"].map(|name| fs::read(copy.path(name)).unwrap());
+    assert_ne!(plain, made);
+    assert_eq!(copy.record("out.png")["cache"], "fbcache:0.9");
+    let [record, again] = ["out.png.json", "again.png"].map(|name| copy.path(name));
+    let replay = ["generate", "--replay", record.to_str().unwrap(), "--output"];
+    let out = run(&[&replay[..], &[again.to_str().unwrap()]].concat());
+    assert!(out.status.success(), "{}", words(&out));
+    assert_eq!(fs::read(again).unwrap(), made);
+    let one = Copy::of("wan-tiny").generate(&["--prompt", "a fox", "--cache", "fbcache:0.1"]);
+    assert!(words(&one).contains("--cache: the model has one block"), "{}", words(&one));
+    for (more, reason) in [
+        (&["--cache", "fbcache:1.5"][..], "--cache: a share of 1.5 is not between 0 and 1"),
+        (&["--cache", "fbcache:nan"], "--cache: a share of NaN is not between 0 and 1"),
+        (&["--cache", "fbcache:much"], "`much` is not a number"),
+        (&["--cache", "teacache:0.1"], "there is only fbcache:SHARE"),
+        (&["--cache", "fbcache:0.1", "--pipefusion", "2"], "--pipefusion: patches that flow"),
+    ] {
+        let out = copy.generate(&[&small[..], more].concat());
+        assert!(words(&out).contains(reason), "{more:?}: {}", words(&out));
+        assert_eq!(out.status.code(), Some(2));
+    }
+}
+
 /// `--flow-shift` is what the scheduler's own config would have said.
 #[test]
 fn a_flow_is_shifted() {

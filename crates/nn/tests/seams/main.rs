@@ -2,6 +2,7 @@
 
 mod attention;
 mod blockwise;
+mod first_block;
 mod lora;
 mod masks;
 mod packing;
