@@ -246,6 +246,24 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     AsideFile::prepared(path, bytes)?.commit()
 }
 
+/// Opens a file that is changed where it is. A link there is not followed, and a pipe not waited for: in a
+/// folder of somebody else it may lead anywhere.
+///
+/// # Errors
+/// The system's, or something else than a file is there.
+pub fn open_in_place(path: &Path, options: &fs::OpenOptions) -> Result<File> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => {
+            let what = match found.is_symlink() {
+                true => "it is a link, which is not followed; put the file itself there",
+                false => "it is no file; remove it",
+            };
+            Err(io::Error::new(ErrorKind::InvalidInput, what))
+        }
+        _ => options.open(path),
+    }
+}
+
 /// Checks that a file can be made at `path`, without leaving one.
 ///
 /// # Errors

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use diffusion::Grouping;
@@ -171,7 +170,6 @@ fn totals(paths: &[PathBuf]) -> Result<Totals> {
     let mut sums = Totals::default();
     for path in paths {
         let wrong = |reason: String| nn::Error::Corrupt { path: path.to_owned(), reason };
-        File::open(path).map_err(|source| Error::read(path, source))?;
         let file = kernels::map_file(path).map_err(|source| Error::read(path, source))?;
         let tensors = SafeTensors::deserialize(&file).map_err(|err| wrong(err.to_string()))?;
         for (_, view) in tensors.iter() {

@@ -83,9 +83,9 @@ fn digest(path: &Path) -> io::Result<String> {
     let length = fs::metadata(path)?.len();
     let is_weights = path.extension().is_some_and(|extension| extension == "safetensors");
     if length <= WHOLE || !is_weights {
-        return Ok(hash_parts(&[&fs::read(path)?]));
+        return Ok(hash_parts(&[&kernels::read_file(path, u64::MAX)?]));
     }
-    let mut file = File::open(path)?;
+    let mut file = kernels::open_file(path)?;
     let mut sketch = read_at(&mut file, 0, 8)?;
     // A safetensors file begins with the length of its header.
     let header = sketch.iter().rev().fold(0, |sum: u64, byte| (sum << 8) | u64::from(*byte));

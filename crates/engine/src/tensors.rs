@@ -1,6 +1,5 @@
 //! Tensors that users give and get as safetensors files.
 
-use std::fs;
 use std::path::Path;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -16,7 +15,7 @@ pub(crate) fn read<const D: usize>(
     device: &Device,
 ) -> Result<Option<Tensor<D>>> {
     let wrong = |reason: String| Error::Tensor { path: path.to_owned(), reason };
-    let bytes = fs::read(path).map_err(|source| Error::read(path, source))?;
+    let bytes = kernels::read_file(path, u64::MAX).map_err(|source| Error::read(path, source))?;
     let file = SafeTensors::deserialize(&bytes)
         .map_err(|err| wrong(format!("not a readable safetensors file: {err}")))?;
     let Ok(view) = file.tensor(key) else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! A diffusers folder: which components it has and where their files are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
@@ -207,10 +207,16 @@ pub fn metadata(path: &Path) -> Result<BTreeMap<String, String>> {
     Ok(header.metadata().clone().unwrap_or_default().into_iter().collect())
 }
 
+/// No config or index of a model is longer.
+const LONGEST_TEXT: u64 = 64 << 20;
+
 /// The text of a file.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn read_text(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|source| Error::read(path, source))
+    let text = kernels::read_file(path, LONGEST_TEXT).and_then(|bytes| {
+        String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    });
+    text.map_err(|source| Error::read(path, source))
 }

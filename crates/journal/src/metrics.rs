@@ -240,7 +240,9 @@ impl Metrics {
     pub(crate) fn open(run: &Path, step: u64) -> Result<Metrics> {
         let path = run.join(FILE);
         let failure = |source| Error::file("write", &path, source);
-        let file = File::options().create(true).append(true).open(&path).map_err(failure)?;
+        let options = &mut File::options();
+        let file = data::aside::open_in_place(&path, options.create(true).append(true));
+        let file = file.map_err(failure)?;
         let (mut kept, mut is_past) = (0, false);
         let mut recorded = BTreeSet::new();
         if step > 0 {

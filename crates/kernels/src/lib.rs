@@ -65,7 +65,7 @@ pub use instruction_set::{InstructionSet, InstructionSetError, Operands};
 pub use int8::{Int8Matrix, linear_int8};
 pub use linear::linear;
 pub use linear_map::linear_map;
-pub use mapped::map_file;
+pub use mapped::{map_file, open_file, read_file};
 pub use modulate::{Modulation, gated_residual, modulate};
 pub use norm::{layer_norm, modulated_rms_norm, rms_norm};
 pub use peak::{measure_fma_peak, measure_peak};

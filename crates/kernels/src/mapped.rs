@@ -1,7 +1,10 @@
 //! Files as memory: weights stay on disk until a page of them is read.
+//!
+//! What stands in somebody's folder may be a pipe that nobody writes to or a device without end: neither is
+//! opened.
 
-use std::fs::File;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 use bytes::Bytes;
@@ -12,13 +15,8 @@ use memmap2::Mmap;
 /// # Errors
 /// Whatever opening or mapping the file reports.
 pub fn map_file(path: &Path) -> io::Result<Bytes> {
-    let file = File::open(path)?;
-    let metadata = file.metadata()?;
-    if metadata.is_dir() {
-        // The system would say that there is no such device.
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if metadata.len() == 0 {
+    let file = open_file(path)?;
+    if file.metadata()?.len() == 0 {
         // An empty mapping is an error on some systems.
         return Ok(Bytes::new());
     }
@@ -26,4 +24,64 @@ pub fn map_file(path: &Path) -> io::Result<Bytes> {
     // in use, reads would fault, as for every program that maps its weights.
     let mapping = unsafe { Mmap::map(&file)? };
     Ok(Bytes::from_owner(mapping))
+}
+
+/// Opens a file to be read. A pipe or a device is refused: it could be waited for without end.
+///
+/// # Errors
+/// There is no such file, it is something else, or it may not be read.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let found = fs::metadata(path)?;
+    if found.is_dir() {
+        // The system would say that there is no such device.
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !found.is_file() {
+        let what = "it is a pipe or a device, and a file is needed";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    File::open(path)
+}
+
+/// The bytes of a file of at most `longest`.
+///
+/// # Errors
+/// As [`open_file`], or it is longer.
+pub fn read_file(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    let file = open_file(path)?;
+    let mut bytes = Vec::new();
+    // It may grow while it is read.
+    let length = match file.metadata()?.len() {
+        length if length > longest => length,
+        _ => file.take(longest.saturating_add(1)).read_to_end(&mut bytes)? as u64,
+    };
+    match length > longest {
+        true => {
+            let what = format!("it is longer than the {longest} bytes that it may have");
+            Err(io::Error::new(io::ErrorKind::FileTooLarge, what))
+        }
+        false => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(map_file(own).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        let device = Path::new("/dev/zero");
+        if device.exists() {
+            assert_eq!(open_file(device).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        let manifest = own.join("Cargo.toml");
+        let bytes = read_file(&manifest, 1 << 20).unwrap();
+        assert_eq!(bytes, fs::read(&manifest).unwrap());
+        let length = bytes.len() as u64;
+        assert!(read_file(&manifest, length).is_ok());
+        let long = read_file(&manifest, length - 1).unwrap_err();
+        assert_eq!(long.kind(), io::ErrorKind::FileTooLarge);
+    }
 }

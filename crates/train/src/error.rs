@@ -162,6 +162,22 @@ pub enum Error {
         /// Its learning rate.
         rate: f64,
     },
+    /// A run that came to its end and had stopped learning before.
+    #[error(
+        "the run ended at step {step} without learning: the last {skipped} updates of the {role} were \
+         skipped, because a loss or a gradient was not finite; the last checkpoint before them stays. Lower \
+         the learning rate (models.{role}.rate, {rate:e} now), clip gradients (loop.clip) or look at the data"
+    )]
+    Unlearnt {
+        /// The last step.
+        step: u64,
+        /// How many updates were skipped in a row.
+        skipped: u64,
+        /// The role.
+        role: &'static str,
+        /// Its learning rate.
+        rate: f64,
+    },
     /// The writer of checkpoints has ended without a word.
     #[error("the thread that writes checkpoints has died; the last committed checkpoint is valid")]
     Writer,

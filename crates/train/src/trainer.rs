@@ -94,6 +94,8 @@ pub struct Trainer {
     parts: Parts,
     reduce: Box<dyn Reduce>,
     step: u64,
+    /// Whether a checkpoint was due while updates had to be skipped.
+    is_owed: bool,
     stop: Arc<AtomicBool>,
 }
 
@@ -111,7 +113,7 @@ impl Trainer {
             return Err(Error::setting("callback", names[index], want));
         }
         let stop = Arc::new(AtomicBool::new(false));
-        Ok(Trainer { config, parts, reduce: Box::new(Alone), step: 0, stop })
+        Ok(Trainer { config, parts, reduce: Box::new(Alone), step: 0, is_owed: false, stop })
     }
 
     /// The same run as one of several ranks.
@@ -181,6 +183,7 @@ impl Trainer {
         }
         self.save_last()?;
         self.tell(&Event::Finished { step: self.step })?;
+        self.check_learning()?;
         Ok(self.step)
     }
 
@@ -255,16 +258,19 @@ impl Trainer {
         callbacks.iter_mut().try_for_each(|callback| callback.on(event, &**method))
     }
 
-    /// Takes a snapshot if one is due, and commits what the writer has finished.
+    /// Takes a snapshot if one is due, and commits what the writer has finished. While updates have to be
+    /// skipped none is taken: the run may have come to nothing.
     fn save_if_due(&mut self) -> Result<()> {
         let step = self.step;
-        let due = self.parts.checkpoints.as_ref().is_some_and(|own| own.is_due(step));
-        let snapshot = due.then(|| self.sound_state()).transpose()?;
+        let own = self.parts.checkpoints.as_ref();
+        let due = own.is_some_and(|own| own.is_due(step) || self.is_owed && !own.holds(step));
+        self.is_owed = due && self.most_skipped() > 0;
+        let snapshot = (due && !self.is_owed).then(|| self.sound_state()).transpose()?;
         let Parts { method, checkpoints: Some(checkpoints), .. } = &mut self.parts else {
             return Ok(());
         };
         if let Some(snapshot) = snapshot {
-            checkpoints.begin(step, snapshot, method.metadata())?;
+            checkpoints.begin(step, snapshot, method.metadata(), true)?;
         }
         let committed = checkpoints.commit_finished()?;
         self.tell_saved(committed)
@@ -275,14 +281,36 @@ impl Trainer {
         let step = self.step;
         let due = self.parts.checkpoints.as_ref().is_some_and(|own| !own.holds(step));
         let snapshot = (due && step > 0).then(|| self.sound_state()).transpose()?;
+        let is_sound = self.most_skipped() == 0;
         let Parts { method, checkpoints: Some(checkpoints), .. } = &mut self.parts else {
             return Ok(());
         };
         if let Some(snapshot) = snapshot {
-            checkpoints.begin(step, snapshot, method.metadata())?;
+            checkpoints.begin(step, snapshot, method.metadata(), is_sound)?;
         }
         let committed = checkpoints.commit_all()?;
         self.tell_saved(committed)
+    }
+
+    /// How many updates a role had to skip since the last one that it made; of all roles the most.
+    fn most_skipped(&self) -> u64 {
+        let roles = self.parts.method.trained();
+        roles.iter().map(|role| role.skipped_in_a_row()).max().unwrap_or(0)
+    }
+
+    /// Refuses to call it a success when a run came to its last step and had stopped learning before.
+    fn check_learning(&self) -> Result<()> {
+        let roles = self.parts.method.trained();
+        let idle = roles.iter().find(|role| role.skipped_in_a_row() > 1);
+        match idle.filter(|_| self.step == self.config.steps) {
+            None => Ok(()),
+            Some(role) => Err(Error::Unlearnt {
+                step: self.step,
+                skipped: role.skipped_in_a_row(),
+                role: role.name(),
+                rate: role.rate(),
+            }),
+        }
     }
 
     fn tell_saved(&mut self, committed: Vec<(u64, PathBuf)>) -> Result<()> {

@@ -3,7 +3,8 @@
 use super::ffmpeg::ClipReader;
 use super::{Error, Frame, FrameRate, Result, picture};
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult};
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, ImageResult};
+use std::io::BufReader;
 use std::path::Path;
 
 /// No clip in memory takes more bytes: 300 frames of 1920x1080, or 80 of 3840x2160.
@@ -187,7 +188,14 @@ fn decode_picture<T>(
     path: &Path,
     decode: impl FnOnce(Box<dyn ImageDecoder + '_>) -> ImageResult<T>,
 ) -> Result<T> {
-    let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
+    let file =
+        kernels::open_file(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let mut reader = ImageReader::new(BufReader::new(file));
+    // What is in it counts more than what it is called.
+    if let Ok(format) = ImageFormat::from_path(path) {
+        reader.set_format(format);
+    }
+    let reader = reader.with_guessed_format();
     let reader = reader.map_err(|source| Error::Read { path: path.to_owned(), source })?;
     let decoder = picture::decoder(reader);
     let decoded = decoder.and_then(|own| decode(Box::new(own)).map_err(|error| error.to_string()));

@@ -1,6 +1,6 @@
 //! The sound of a clip, as a WAV file.
 
-use std::io::Cursor;
+use std::io::{BufReader, Cursor};
 use std::path::Path;
 
 use hound::{SampleFormat, WavReader, WavSpec, WavWriter};
@@ -28,12 +28,14 @@ impl Waveform {
     /// If there is no such file, it is no WAV file, or holds no sound.
     pub fn read(path: &Path) -> Result<Waveform> {
         let broken = |reason: String| Error::Decode { path: path.to_owned(), reason };
-        let length = std::fs::metadata(path).map_or(0, |file| file.len());
+        let unreadable = |source| Error::Read { path: path.to_owned(), source };
+        let file = kernels::open_file(path).map_err(unreadable)?;
+        let length = file.metadata().map_or(0, |file| file.len());
         if length > MOST_BYTES {
             let (own, most) = (length >> 20, MOST_BYTES >> 20);
             return Err(broken(format!("it is a file of {own} MB; a sound has at most {most}")));
         }
-        let reader = WavReader::open(path).map_err(|error| match error {
+        let reader = WavReader::new(BufReader::new(file)).map_err(|error| match error {
             hound::Error::IoError(source) => Error::Read { path: path.to_owned(), source },
             other => broken(other.to_string()),
         })?;

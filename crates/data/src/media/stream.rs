@@ -62,7 +62,7 @@ impl Stream {
 
 /// The first video stream of a file, if it has one.
 fn ask(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
-    let file = std::fs::File::open(path);
+    let file = kernels::open_file(path);
     file.map_err(|source| super::Error::Read { path: path.to_owned(), source })?;
     let mut command = Command::new(FFPROBE);
     command.args(["-v", "error", "-select_streams", "v:0"]).args(ALLOWED).args(more);

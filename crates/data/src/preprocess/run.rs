@@ -80,6 +80,11 @@ pub fn preprocess(
                 writer.push(sample)?;
                 summary.written += 1;
             }
+            // What ends a terminal's programs ends the one that was reading as well: the clip is sound.
+            Err(_) if stop.load(Ordering::Relaxed) => {
+                summary.interrupted = true;
+                break;
+            }
             Err(reason) => {
                 summary.failed.push(Skipped { id: clip.id.clone(), reason });
                 continue;

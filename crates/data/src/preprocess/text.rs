@@ -1,6 +1,5 @@
 //! Texts as people keep them: UTF-8 with or without a mark, UTF-16 of some editors, Latin-1 of older ones.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use crate::error::{Error, Result};
 /// It cannot be read.
 pub(super) fn read_text(path: &Path, longest: u64) -> Result<Result<String, String>> {
     let unreadable = |source| Error::file("read", path, source);
-    let file = File::open(path).map_err(unreadable)?;
+    let file = kernels::open_file(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
     file.take(longest + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > longest {

@@ -15,7 +15,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Appends to a file; if that fails, the file is as long as before.
 pub(super) fn append(path: &Path, bytes: &[u8]) -> Result<()> {
     let append = || {
-        let mut file = File::options().append(true).create(true).open(path)?;
+        let mut file = aside::open_in_place(path, File::options().append(true).create(true))?;
         let length = file.metadata()?.len();
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
         if written.is_err() {

@@ -1,7 +1,6 @@
 //! The index: which samples there are, and in which shard.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
@@ -12,6 +11,9 @@ use crate::error::{Error, Result};
 
 /// The format that we write.
 const FORMAT: u32 = 1;
+
+/// No header is longer.
+const LONGEST_HEADER: u64 = 16 << 20;
 
 /// What `dataset.json` holds.
 #[derive(Debug, Serialize, Deserialize)]
@@ -97,11 +99,11 @@ impl Header {
     /// Reads the header; `None` if there is no dataset.
     pub(super) fn read(root: &Path) -> Result<Option<Header>> {
         let path = header_path(root);
-        let text = match fs::read_to_string(&path) {
+        let text = match kernels::read_file(&path, LONGEST_HEADER) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|source| Error::file("read", &path, source))?,
         };
-        let header: Header = serde_json::from_str(&text)
+        let header: Header = serde_json::from_slice(&text)
             .map_err(|err| Error::damaged(&path, format!("it is not the header: {err}")))?;
         if header.format != FORMAT {
             let reason = format!(
@@ -118,7 +120,7 @@ impl Index {
     /// Reads the index. A last line without an end was being written when a run died; it is left out.
     pub(super) fn read(root: &Path) -> Result<Index> {
         let path = index_path(root);
-        let text = match fs::read(&path) {
+        let text = match kernels::read_file(&path, u64::MAX) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             text => text.map_err(|source| Error::file("read", &path, source))?,
         };

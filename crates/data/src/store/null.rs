@@ -36,7 +36,7 @@ pub(super) fn write(root: &Path, texts: &BTreeMap<String, TensorData>) -> Result
 /// The null texts by key; none if there is no such file.
 pub(super) fn read(root: &Path) -> Result<BTreeMap<String, TensorData>> {
     let path = null_path(root);
-    let bytes = match std::fs::read(&path) {
+    let bytes = match kernels::read_file(&path, u64::MAX) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         bytes => bytes.map_err(|source| Error::file("read", &path, source))?,
     };

@@ -120,7 +120,8 @@ impl Dataset {
         }
         let null = null::null_path(&self.root);
         let null = match null.exists() {
-            true => std::fs::read(&null).map_err(|err| Error::file("read", &null, err))?,
+            true => kernels::read_file(&null, u64::MAX)
+                .map_err(|err| Error::file("read", &null, err))?,
             false => Vec::new(),
         };
         let parts = parts.iter().map(String::as_bytes).chain([null.as_slice()]);

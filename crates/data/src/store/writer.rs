@@ -13,7 +13,7 @@ use super::index::{
     Entry, Header, Index, Kind, Line, Shard, header_path, index_path, shard_folder, tensor_name,
 };
 use super::{Fingerprint, Sample, null};
-use crate::aside::UNFINISHED;
+use crate::aside::{self, UNFINISHED};
 use crate::error::{Error, Result};
 
 /// Adds samples to a dataset, a shard at a time.
@@ -36,6 +36,11 @@ impl Writer {
     /// Other encoders made the dataset, another process is writing it, or it cannot be read.
     pub fn open(root: &Path, encoders: &Fingerprint, shard_bytes: usize) -> Result<Writer> {
         let folder = shard_folder(root);
+        if folder.is_symlink() {
+            // Shards that the index does not know are removed, and there they may be somebody's weights.
+            let reason = "it is a link, which is not followed; put the folder itself there";
+            return Err(Error::damaged(&folder, reason.to_owned()));
+        }
         fs::create_dir_all(&folder).map_err(|source| Error::file("create", &folder, source))?;
         let lock = lock(&root.join("writer.lock"))?;
         match Header::read(root)? {
@@ -49,7 +54,8 @@ impl Writer {
         let index = Index::read(root)?;
         clear_away(root, &index)?;
         let number = |shard: &Shard| shard.file.split('.').next()?.parse::<usize>().ok();
-        let next = index.shards.iter().filter_map(number).max().map_or(0, |last| last + 1);
+        let next = index.shards.iter().filter_map(|own| number(own)?.checked_add(1));
+        let next = next.max().unwrap_or(0);
         let root = root.to_owned();
         Ok(Writer {
             root,
@@ -182,7 +188,10 @@ pub(super) fn check_encoders(root: &Path, made: &Fingerprint, asked: &Fingerprin
 }
 
 fn lock(path: &Path) -> Result<File> {
-    let file = File::create(path).map_err(|source| Error::file("create", path, source))?;
+    let mut options = File::options();
+    let options = options.write(true).create(true).truncate(false);
+    let file = aside::open_in_place(path, options);
+    let file = file.map_err(|source| Error::file("create", path, source))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
@@ -196,7 +205,7 @@ fn clear_away(root: &Path, index: &Index) -> Result<()> {
     let path = index_path(root);
     if path.exists() {
         let cut = || {
-            let file = File::options().write(true).open(&path)?;
+            let file = aside::open_in_place(&path, File::options().write(true))?;
             if file.metadata()?.len() > index.whole {
                 file.set_len(index.whole)?;
                 file.sync_all()?;

@@ -7,7 +7,6 @@ mod clip;
 mod fit;
 mod resize;
 
-use std::fs;
 use std::io::{BufRead, BufReader, Seek};
 use std::path::Path;
 
@@ -35,7 +34,7 @@ impl SourceImage {
             let reason = "it is a folder; give a PNG, JPEG or WebP file".to_owned();
             return Err(Error::Media { path: path.to_owned(), reason });
         }
-        let file = fs::File::open(path).map_err(|source| Error::read(path, source))?;
+        let file = kernels::open_file(path).map_err(|source| Error::read(path, source))?;
         let decoded = SourceImage::decode(BufReader::new(file));
         decoded.map_err(|reason| Error::Media { path: path.to_owned(), reason })
     }

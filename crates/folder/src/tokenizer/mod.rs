@@ -129,8 +129,12 @@ fn from_json(path: &Path) -> Result<tokenizers::Tokenizer, TokenizerError> {
     Ok(pipeline)
 }
 
+/// No file of a tokenizer is longer.
+const LONGEST: u64 = 256 << 20;
+
 fn read(path: &Path) -> Result<Vec<u8>, TokenizerError> {
-    std::fs::read(path).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })
+    kernels::read_file(path, LONGEST)
+        .map_err(|source| TokenizerError::Read { path: path.to_owned(), source })
 }
 
 /// An error of the library as one that names the file.

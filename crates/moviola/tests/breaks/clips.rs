@@ -136,3 +136,12 @@ fn a_clip_without_end_is_given() {
     ended.refused(&["--video-prefix", "nothing would be left to make"]);
     ended.within(20);
 }
+
+/// Ctrl-C in a terminal reaches ffmpeg as well: a clip that it had no time to read is not a damaged one.
+#[test]
+fn a_program_that_is_interrupted_with_us_damages_no_clip() {
+    let place = stage(STREAM, "kill -HUP $PPID; sleep 1; kill -9 $$");
+    let ended = run(&place, "preprocess");
+    ended.ended_with(130, &["interrupted: 0 clips were encoded"]);
+    assert!(!ended.complained.contains("skipped"), "{ended:?}");
+}

@@ -14,5 +14,6 @@ mod outputs;
 mod pictures;
 mod place;
 mod process;
+mod strangers;
 mod texts;
 mod training;

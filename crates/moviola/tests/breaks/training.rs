@@ -61,6 +61,29 @@ fn a_run_that_diverges_is_an_error_and_keeps_its_last_good_checkpoint() {
     assert!(before != after);
 }
 
+/// While updates have to be skipped, nothing takes the place of the checkpoint before them, and a run that
+/// ends so is no success.
+#[test]
+fn a_run_that_no_longer_learns_keeps_its_last_sound_checkpoint() {
+    // Both rates leave weights that are finite, and a loss that is not.
+    let place = Place::new();
+    let ended = train(&place, &["loop.steps=300", "models.student.rate.peak=1e10"]).ended();
+    ended.refused(&["diverged at step", "20 times in a row", "nothing of it was saved"]);
+    let short = Place::new();
+    let ended = train(&short, &["loop.steps=9", "models.student.rate.peak=1e10"]).ended();
+    ended.refused(&["ended at step 9 without learning", "updates of the student were skipped"]);
+    let steps = |place: &Place| -> Vec<u64> {
+        let names = place.names("run/checkpoints").into_iter();
+        let mut steps: Vec<u64> =
+            names.filter_map(|name| name.split(['-', '/']).nth(1)?.parse().ok()).collect();
+        steps.dedup();
+        steps
+    };
+    let [sound] = steps(&place)[..] else { panic!("{:?}", place.names("run/checkpoints")) };
+    assert!(sound < 9, "{sound}");
+    assert_eq!(steps(&short), [sound, 9]);
+}
+
 /// A copy of a checkpoint with one weight that is not a number, and hashes that say that all is well.
 fn poison(from: &std::path::Path, to: &std::path::Path) {
     fs::create_dir(to).unwrap();

@@ -1,6 +1,6 @@
 //! Files of an export, as they are copied and written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -15,10 +15,14 @@ use crate::error::{Error, Result};
 
 /// Copies a folder's files that `wanted` accepts by their path within it.
 pub(super) fn copy(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<()> {
-    let mut folders = vec![PathBuf::new()];
+    let (mut folders, mut seen) = (vec![PathBuf::new()], BTreeSet::new());
     while let Some(inner) = folders.pop() {
         let folder = from.join(&inner);
         let fault = |err| Error::file("read", &folder, err);
+        // Links may lead in circles.
+        if !seen.insert(std::fs::canonicalize(&folder).map_err(fault)?) {
+            continue;
+        }
         for entry in std::fs::read_dir(&folder).map_err(fault)? {
             let entry = entry.map_err(fault)?;
             let relative = inner.join(entry.file_name());
@@ -37,7 +41,7 @@ pub(super) fn copy(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Res
 
 /// The bytes alone: the copy has the permissions of any new file, whatever those of a cache are.
 fn copy_bytes(from: &Path, to: &Path) -> std::io::Result<()> {
-    let (mut from, mut to) = (File::open(from)?, File::create(to)?);
+    let (mut from, mut to) = (kernels::open_file(from)?, File::create(to)?);
     std::io::copy(&mut from, &mut to).map(drop)
 }
 

@@ -92,8 +92,9 @@ fn write_state(path: &Path, state: &StateDict) -> io::Result<(u64, String)> {
 pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, StateDict)> {
     let damaged = |reason: String| Error::Damaged { path: place.to_owned(), reason };
     let manifest = read_manifest(place)?;
-    let file =
-        std::fs::read(place.join(STATE)).map_err(|err| damaged(format!("{STATE}: {err}")))?;
+    // What is longer than was written is not read.
+    let file = kernels::read_file(&place.join(STATE), manifest.bytes)
+        .map_err(|err| damaged(format!("{STATE}: {err}")))?;
     if file.len() as u64 != manifest.bytes {
         let (got, want) = (file.len(), manifest.bytes);
         return Err(damaged(format!("{STATE} has {got} bytes, but {want} were written")));
@@ -127,14 +128,18 @@ pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, StateDict
     }
 }
 
+/// No manifest is longer: a recipe has at most 4 MB.
+const LONGEST_MANIFEST: u64 = 64 << 20;
+
 /// Reads what a checkpoint says about itself.
 ///
 /// # Errors
 /// It is damaged or not there.
 pub fn read_manifest(place: &Path) -> Result<Manifest> {
     let damaged = |reason: String| Error::Damaged { path: place.to_owned(), reason };
-    let text = std::fs::read_to_string(place.join(MANIFEST))
+    let text = kernels::read_file(&place.join(MANIFEST), LONGEST_MANIFEST)
         .map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
+    let text = String::from_utf8(text).map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
     let manifest: Manifest =
         serde_json::from_str(&text).map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
     if manifest.version != VERSION {

@@ -104,8 +104,9 @@ pub fn read(path: &Path, device: &Device) -> Result<Found> {
 pub(super) fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("lock");
     let fault = |err| Error::file("open", &path, err);
-    let options = File::options().write(true).create(true).truncate(false).open(&path);
-    let file = options.map_err(fault)?;
+    let mut options = File::options();
+    let options = options.write(true).create(true).truncate(false);
+    let file = data::aside::open_in_place(&path, options).map_err(fault)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::Busy { path: folder.to_owned() }),
@@ -122,7 +123,11 @@ pub(super) fn sweep(folder: &Path) -> Result<()> {
         let path = entry.map_err(fault)?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if is_unfinished(name) {
-            std::fs::remove_dir_all(&path).map_err(|err| Error::file("remove", &path, err))?;
+            let removed = match path.is_dir() {
+                true => std::fs::remove_dir_all(&path),
+                false => std::fs::remove_file(&path),
+            };
+            removed.map_err(|err| Error::file("remove", &path, err))?;
         }
     }
     Ok(())

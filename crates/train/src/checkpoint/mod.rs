@@ -54,6 +54,8 @@ pub struct Checkpoints {
     writer: Writer,
     /// Steps that are written or being written.
     known: Vec<u64>,
+    /// The newest step that was begun while every role was learning: it stays until there is a newer one.
+    sound: Option<u64>,
     /// Held as long as the run: two runs in one folder would clear away each other's work.
     _lock: File,
 }
@@ -74,8 +76,8 @@ impl Checkpoints {
         let lock = folder::lock(&folder)?;
         folder::sweep(&folder)?;
         let known = folder::list(&folder)?.into_iter().map(|(step, _)| step).collect();
-        let (writer, origins) = (Writer::start(), BTreeMap::new());
-        Ok(Checkpoints { folder, config, recipe, origins, writer, known, _lock: lock })
+        let (writer, origins, sound) = (Writer::start(), BTreeMap::new(), None);
+        Ok(Checkpoints { folder, config, recipe, origins, writer, known, sound, _lock: lock })
     }
 
     /// The same checkpoints of a run that is made from these: a hash for each, by what it is. They
@@ -110,6 +112,7 @@ impl Checkpoints {
         }
         folder::set_aside_after(&self.folder, found.manifest.step)?;
         self.known = folder::list(&self.folder)?.into_iter().map(|(step, _)| step).collect();
+        self.sound = Some(found.manifest.step);
         Ok(Some(found))
     }
 
@@ -123,18 +126,21 @@ impl Checkpoints {
         self.config.every > 0 && step.is_multiple_of(self.config.every) && !self.holds(step)
     }
 
-    /// Hands a snapshot to the writer; waits if it is still busy with the one before.
+    /// Hands a snapshot to the writer; waits if it is still busy with the one before. One that is not
+    /// sound, because updates had to be skipped before it, takes the place of none that is.
     pub(crate) fn begin(
         &mut self,
         step: u64,
         state: StateDict,
         facts: BTreeMap<String, String>,
+        is_sound: bool,
     ) -> Result<()> {
         let place = folder::place(&self.folder, step);
         let origins = self.origins.clone();
         let manifest = Manifest { origins, ..Manifest::new(step, self.recipe.clone(), facts) };
         self.writer.begin(place, manifest, state)?;
         self.known.push(step);
+        self.sound = if is_sound { Some(step) } else { self.sound };
         Ok(())
     }
 
@@ -154,7 +160,9 @@ impl Checkpoints {
         let path = folder::place(&self.folder, step);
         aside.commit().map_err(|err| Error::file("write", &path, err))?;
         let committed: Vec<u64> = self.known.iter().copied().filter(|own| *own <= step).collect();
-        for old in self.config.removable(&committed) {
+        let sound = self.sound;
+        let removable = self.config.removable(&committed).into_iter();
+        for old in removable.filter(|old| Some(*old) != sound) {
             folder::remove(&self.folder, old)?;
             self.known.retain(|own| *own != old);
         }
