@@ -216,7 +216,8 @@ const LONGEST_TEXT: u64 = 64 << 20;
 /// It cannot be read.
 pub fn read_text(path: &Path) -> Result<String> {
     let text = kernels::read_file(path, LONGEST_TEXT).and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        String::from_utf8(bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
     });
     text.map_err(|source| Error::read(path, source))
 }
