@@ -1,19 +1,21 @@
 //! `moviola exam`: what a model of the shapes world can do, in percent.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::Device;
 use data::world::{Colour, MovingShape, Tone, World, WorldOptions};
-use engine::{Pipeline, Progress, Request, Setup, Solving};
+use engine::{Pipeline, Progress, Request, Setup, Silent, Solving};
 use recipe::{Answer, Exam, Score, ShapesConfig, Task};
 use serde_json::json;
 
 use crate::bars::Bars;
 use crate::clock::Clock;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::inputs::InputFiles;
+use crate::layout::LayoutArguments;
 use crate::voice::Voice;
-use crate::{output, questions, signals, threads};
+use crate::{launch, output, questions, ranked, signals, threads};
 
 /// Score a model of the shapes world: all scenes twice, from fixed seeds.
 #[derive(clap::Args, Clone, Debug)]
@@ -42,9 +44,11 @@ pub(crate) struct Arguments {
     /// Leave a folder for each question: what it gives, the answer, and the command that makes it
     #[arg(long, value_name = "DIR", conflicts_with = "without_model")]
     questions: Option<PathBuf>,
-    /// Threads [default: one per core]
+    /// Threads [default: one per core, divided by the ranks]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    #[command(flatten)]
+    layout: LayoutArguments,
 }
 
 /// How clips are made.
@@ -92,6 +96,10 @@ fn examine(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
     if let Some(path) = &arguments.output {
         InputFiles::of_model(&arguments.model).spare(path)?;
     }
+    if arguments.layout.is_given() && arguments.questions.is_some() {
+        let reason = "--questions: they are answered again by one rank; leave the ranks out";
+        return Err(Failure::refused(reason));
+    }
     let tone = task.sounds().then(Tone::default);
     let world = WorldOptions { tone, ..WorldOptions::default() };
     let shapes =
@@ -99,14 +107,24 @@ fn examine(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
     let mut bars = Bars::new(voice, clock, signals::watch()?);
     let mut silenced = false;
     let answers = match arguments.without_model {
+        true if arguments.layout.is_given() => {
+            let reason = "--without-model: nothing runs, so ranks would do nothing; leave them out";
+            return Err(Failure::refused(reason));
+        }
         true => Exam::new(task, shapes.rendered()?, &shapes.scenes()?).without_a_model()?,
         false => {
             let mut model = Pipeline::open(&arguments.model, &Setup::new(&Device::flex()))?;
             silenced = model.description().sound.is_some() && !task.sounds();
-            sit(&mut model, task, &shapes, &arguments.sampling, &mut bars)?
+            match arguments.layout.is_given() {
+                true => sit_together(arguments, &mut model, &shapes, &mut bars)?,
+                false => sit(&mut model, task, &shapes, &arguments.sampling, &mut bars)?,
+            }
         }
     };
     bars.finish();
+    if !launch::is_first() {
+        return Ok(());
+    }
     if let Some(folder) = &arguments.questions {
         let sampling = arguments.sampling.for_exams();
         let exam = Exam::new(task, shapes.rendered()?, &shapes.scenes()?);
@@ -123,6 +141,28 @@ fn examine(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
     Ok(crate::say(format_args!("{}\n", lines(&score)))?)
 }
 
+/// Has a model answer on several ranks; the first gets the answers, and shows how far it is.
+fn sit_together(
+    arguments: &Arguments,
+    model: &mut Pipeline,
+    shapes: &ShapesConfig,
+    bars: &mut Bars<'_>,
+) -> Outcome<Vec<Answer>> {
+    let Arguments { task, layout, sampling, threads, .. } = arguments;
+    let exam = exam(*task, shapes)?;
+    let request = exam.request_to(model, &sampling.for_exams()).map_err(of_arguments)?;
+    let plan = layout.plan(&model.workload(&request)?)?;
+    model.open_all()?;
+    let bars = Mutex::new(bars);
+    ranked::on_ranks(layout, &plan, model, *threads, |rank, own| match rank {
+        0 => {
+            let mut bars = bars.lock().unwrap_or_else(PoisonError::into_inner);
+            sit(own, *task, shapes, sampling, &mut **bars)
+        }
+        _ => sit(own, *task, shapes, sampling, &mut Silent),
+    })
+}
+
 /// Has a model answer every question about a world.
 ///
 /// # Errors
@@ -134,16 +174,24 @@ pub(crate) fn sit(
     sampling: &Sampling,
     progress: &mut dyn Progress,
 ) -> Outcome<Vec<Answer>> {
+    let answers = exam(task, shapes)?.sit(model, &sampling.for_exams(), progress);
+    answers.map_err(of_arguments)
+}
+
+/// The questions about a world, those included that a training withholds.
+fn exam(task: Task, shapes: &ShapesConfig) -> Outcome<Exam> {
     let scenes: Vec<MovingShape> =
         ShapesConfig { withheld: Vec::new(), ..shapes.clone() }.scenes()?;
     World::new(shapes.world, shapes.seed).map_err(recipe::Error::from)?;
-    let exam = Exam::new(task, shapes.rendered()?, &scenes);
-    let answers = exam.sit(model, &sampling.for_exams(), progress);
-    answers.map_err(|err| match err {
-        // What is asked for comes from arguments here, not from a recipe.
-        recipe::Error::Engine(err) => err.into(),
-        err => err.into(),
-    })
+    Ok(Exam::new(task, shapes.rendered()?, &scenes))
+}
+
+/// What is asked for comes from arguments here, not from a recipe.
+fn of_arguments(error: recipe::Error) -> Failure {
+    match error {
+        recipe::Error::Engine(error) => error.into(),
+        error => error.into(),
+    }
 }
 
 impl Sampling {

@@ -20,6 +20,7 @@ mod places;
 mod preprocess;
 mod questions;
 mod quickstart;
+mod ranked;
 mod report;
 mod reporter;
 mod session;

@@ -159,16 +159,11 @@ impl Exam {
         })
     }
 
-    /// Has every question answered.
+    /// All questions as one request to a model.
     ///
     /// # Errors
-    /// The model does not fit the world, or the user interrupted.
-    pub fn sit(
-        &self,
-        pipeline: &mut Pipeline,
-        sampling: &Sampling,
-        progress: &mut dyn Progress,
-    ) -> Result<Vec<Answer>> {
+    /// The model does not fit the world.
+    pub fn request_to(&self, pipeline: &Pipeline, sampling: &Sampling) -> Result<Request> {
         let model = pipeline.description();
         if !matches!(&model.text, Text::Words(words) if *words == self.rendered.words) {
             return Err(Error::Recipe(format!(
@@ -182,7 +177,20 @@ impl Exam {
             return Err(Error::Recipe(reason.to_owned()));
         }
         let silent = !sounds && model.sound.is_some();
-        let request = Request { without_audio: silent, ..self.request(sampling)? };
+        Ok(Request { without_audio: silent, ..self.request(sampling)? })
+    }
+
+    /// Has every question answered. Of ranks that do so together the first gets the answers.
+    ///
+    /// # Errors
+    /// The model does not fit the world, or the user interrupted.
+    pub fn sit(
+        &self,
+        pipeline: &mut Pipeline,
+        sampling: &Sampling,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<Answer>> {
+        let request = self.request_to(pipeline, sampling)?;
         let mut made = Made::default();
         let answer = pipeline.run(&request, progress, &mut made)?;
         self.mark(made, answer.unpasted)

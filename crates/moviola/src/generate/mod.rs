@@ -2,7 +2,6 @@
 
 mod arguments;
 mod asks;
-mod ranked;
 mod record;
 mod replay;
 mod room;
@@ -14,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use data::aside::Existing;
 use data::media::FrameRate;
-use engine::{Pipeline, PipelineOutput, Plan, Residency, Setup};
+use engine::{Pipeline, PipelineOutput, Plan, Residency, Setup, Silent};
 use nn::{Precision, Quantization};
 
 pub(crate) use self::arguments::Arguments;
@@ -27,6 +26,7 @@ use crate::failure::{Failure, Outcome};
 use crate::inputs::InputFiles;
 use crate::output::{self, Output};
 use crate::places::{Kind, Places};
+use crate::ranked::{self, Nobody};
 use crate::signals::Writing;
 use crate::voice::Voice;
 use crate::{device, hub, launch, threads};
@@ -199,7 +199,16 @@ impl<'a> Run<'a> {
         };
         let answer = match &layout {
             None => write(&mut pipeline)?,
-            Some(layout) => ranked::carry_out(ask, &mut pipeline, (&plan, layout), &write)?,
+            Some(layout) => {
+                if !ask.offload {
+                    pipeline.open_all()?;
+                }
+                let body = |rank, own: &mut Pipeline| match rank {
+                    0 => write(own),
+                    _ => Ok(own.carry_out(&plan, &mut Silent, &mut Nobody)?),
+                };
+                ranked::on_ranks(&ask.layout, layout, &pipeline, ask.threads, body)?
+            }
         };
         self.tell_cache(answer.cache);
         match &self.common.save_latents {

@@ -80,6 +80,39 @@ fn what_exams_ask_generate_makes() {
     }
     refuses_to_overwrite(&own, &heard.join("with-sound/000"));
     exams_name_their_arguments(&own);
+    exams_sit_on_ranks(&own, &heard);
+}
+
+/// An exam on several ranks has the marks of one; patches that flow may have others, and say so by the same
+/// flags as `generate`.
+fn exams_sit_on_ranks(model: &str, folder: &Path) {
+    let marks = |name: &str, layout: &[&str]| {
+        let path = folder.join(name);
+        let words_of =
+            ["exam", "--model", model, "--task", "first-frame", "--steps", "3", "--output"];
+        let output = run(&[&words_of[..], &[path.to_str().unwrap()], layout].concat());
+        assert!(output.status.success(), "{layout:?}: {}", words(&output));
+        let mut value: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+        value.as_object_mut().unwrap().remove("seconds");
+        value
+    };
+    let one = marks("one.json", &[]);
+    let two: [&[&str]; 2] = [&["--ulysses", "2", "--cfg", "2"], &["--ranks", "2"]];
+    for (at, layout) in two.into_iter().enumerate() {
+        assert_eq!(marks(&format!("{at}.json"), layout), one, "{layout:?}");
+    }
+    let stale = marks("stale.json", &["--pipefusion", "1", "--patches", "4"]);
+    assert_ne!(stale, one);
+    for (more, reason) in [
+        (&["--ulysses", "9"][..], "--ulysses: 2 heads"),
+        (&["--ulysses", "2", "--without-model"], "--without-model: nothing runs"),
+        (&["--ulysses", "2", "--questions", "q"], "--questions: they are answered again by one"),
+    ] {
+        let output = run(&[&["exam", "--model", model][..], more].concat());
+        assert!(words(&output).contains(reason), "{more:?}: {}", words(&output));
+        assert_eq!(output.status.code(), Some(2));
+    }
 }
 
 /// What is wrong with an exam is told with the argument it is about.

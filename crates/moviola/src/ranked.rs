@@ -1,0 +1,44 @@
+//! A model on the ranks of a layout.
+
+use std::sync::{Mutex, PoisonError};
+
+use data::media::Frame;
+use engine::{Frames, Pipeline};
+use parallel::Plan;
+
+use crate::failure::Outcome;
+use crate::layout::LayoutArguments;
+
+/// Does `body` on every rank of a plan, each with its own hold of a model and so many threads, and returns
+/// what the first one gives, or this process's where ranks are processes.
+///
+/// # Errors
+/// Whatever a rank reports first.
+pub(crate) fn on_ranks<T: Send>(
+    layout: &LayoutArguments,
+    plan: &Plan,
+    model: &Pipeline,
+    threads: Option<usize>,
+    body: impl Fn(usize, &mut Pipeline) -> Outcome<T> + Sync,
+) -> Outcome<T> {
+    let shared = Mutex::new(model.clone());
+    layout.run(plan, threads, |group| {
+        let rank = group.rank();
+        let mesh = plan.mesh(group).map_err(engine::Error::from)?;
+        let mut own = shared.lock().unwrap_or_else(PoisonError::into_inner).on(mesh, plan);
+        body(rank, &mut own)
+    })
+}
+
+/// Takes what is made and keeps nothing: on ranks that own nothing.
+pub(crate) struct Nobody;
+
+impl Frames for Nobody {
+    fn begin(&mut self, _: usize, _: usize) -> engine::Result<()> {
+        Ok(())
+    }
+
+    fn frame(&mut self, _: usize, _: Frame) -> engine::Result<()> {
+        Ok(())
+    }
+}
