@@ -64,7 +64,7 @@ enum Command {
     /// Turn a run's checkpoint into a diffusers folder, a LoRA or one file.
     Export(export::Arguments),
     /// Score a model of the shapes world.
-    Exam(exam::Arguments),
+    Exam(Box<exam::Arguments>),
     /// Encode clips and captions for training.
     Preprocess(Box<preprocess::Arguments>),
     /// Tell which clips of a dataset would be skipped, and why.
