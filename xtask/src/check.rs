@@ -108,18 +108,23 @@ fn mpi(root: &Path) -> Result<Outcome> {
 /// `cargo xtask mpi`: ranks as processes. Without an MPI it is installed where that is possible; the tests are
 /// never left out in silence.
 pub(crate) fn run_mpi_tests(root: &Path) -> Result<()> {
-    for program in ["mpirun --version", "mpicc --version"] {
-        let (name, version) = program.split_once(' ').expect("a program and a flag");
-        if !process::succeeds(&mut command(name, version, root))? {
-            install_mpi(root)?;
-            break;
-        }
-    }
+    need_mpi(root)?;
     let tests = "--workspace --features moviola/mpi --test mpi";
     match process::succeeds(&mut command("cargo", "nextest --version", root))? {
         true => process::run(&mut command("cargo", &format!("nextest run {tests}"), root)),
         false => process::run(&mut command("cargo", &format!("test {tests}"), root)),
     }
+}
+
+/// Installs an MPI where there is none.
+pub(crate) fn need_mpi(root: &Path) -> Result<()> {
+    for program in ["mpirun --version", "mpicc --version"] {
+        let (name, version) = program.split_once(' ').expect("a program and a flag");
+        if !process::succeeds(&mut command(name, version, root))? {
+            return install_mpi(root);
+        }
+    }
+    Ok(())
 }
 
 fn install_mpi(root: &Path) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask check | tidy | test | mpi | break | goldens | bench | learn`.
+//! The project's own commands: `cargo xtask check | tidy | test | mpi | hosts | break | goldens | bench | learn`.
 //!
 //! Everything that a person or CI does to this repository, beyond plain cargo, is here and written
 //! in Rust, so that a new machine needs nothing but a Rust toolchain to run the checks.
@@ -14,6 +14,7 @@ mod bench;
 mod breaks;
 mod check;
 mod goldens;
+mod hosts;
 mod learn;
 mod process;
 mod tidy;
@@ -37,6 +38,8 @@ enum Command {
     Test,
     /// Run the tests of ranks as processes; installs an MPI where there is none
     Mpi,
+    /// Run the law of ranks on two hosts that a shaped link joins, and cut the link; wants root
+    Hosts,
     /// Try to break the command: bombs, floods, hangs, kills, in processes with 4 GB of memory
     Break(breaks::Options),
     /// Make the reference files in goldens/ anew with PyTorch and diffusers
@@ -64,6 +67,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Command::Tidy => tidy::run(&root),
         Command::Test => check::run_tests(&root),
         Command::Mpi => check::run_mpi_tests(&root),
+        Command::Hosts => hosts::run(&root),
         Command::Break(options) => breaks::run(&root, &options),
         Command::Goldens(options) => goldens::run(&root, &options),
         Command::Learn(options) => learn::run(&root, &options),

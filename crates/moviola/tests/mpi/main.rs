@@ -19,7 +19,7 @@ fn moviola(processes: usize, arguments: &[&str]) -> Command {
     let mut command = match processes {
         1 => Command::new(MOVIOLA),
         _ => {
-            let mut command = Command::new("mpirun");
+            let mut command = Command::new(launcher());
             command.args(["-n", &processes.to_string(), "--oversubscribe", "--bind-to", "none"]);
             command.arg(MOVIOLA);
             command
@@ -29,6 +29,12 @@ fn moviola(processes: usize, arguments: &[&str]) -> Command {
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
     command.args(arguments);
     command
+}
+
+/// What starts processes: `mpirun`, or what `cargo xtask hosts` gives to start them on two hosts.
+#[expect(clippy::disallowed_methods, reason = "tests have no other arguments")]
+fn launcher() -> String {
+    std::env::var("MOVIOLA_TEST_LAUNCHER").unwrap_or_else(|_| "mpirun".to_owned())
 }
 
 fn golden(name: &str) -> String {
@@ -116,7 +122,8 @@ impl Job {
     fn start(layout: &[&str]) -> Job {
         let folder = tempfile::tempdir().unwrap();
         let (model, clip) = (golden("wan-tiny"), folder.path().join("clip.gif"));
-        let words = ["generate", "--model", &model, "--prompt", "x", "--steps", "1000"];
+        let words =
+            ["generate", "--model", &model, "--prompt", "x", "--steps", "1000", "--count", "50"];
         let sizes = ["--height", "64", "--width", "64", "--frames", "33", "--timeout", "4"];
         let more = ["--output", clip.to_str().unwrap()];
         let mut command = moviola(2, &[&words[..], &sizes, &more, layout].concat());
@@ -159,6 +166,34 @@ impl Job {
         assert!(files.is_empty(), "half-written: {files:?}");
         told(&output)
     }
+}
+
+/// Where two hosts are joined by a link, which `cargo xtask hosts` makes: without it both ends give up.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "tests have no other arguments")]
+fn a_cut_link_ends_the_job() {
+    let Ok(cutter) = std::env::var("MOVIOLA_TEST_CUT") else {
+        println!("there is no link to cut; `cargo xtask hosts` makes one");
+        return;
+    };
+    let job = Job::start(&["--ulysses", "2"]);
+    sleep(Duration::from_secs(6));
+    assert!(Command::new(&cutter).status().unwrap().success());
+    let begun = Instant::now();
+    let output = job.launcher.wait_with_output().unwrap();
+    let waited = begun.elapsed();
+    assert!(Command::new(&cutter).arg("mend").status().unwrap().success());
+    assert!(waited < Duration::from_secs(60), "it took {waited:?}");
+    assert!(!output.status.success(), "{}", told(&output));
+    assert!(told(&output).contains("rank 1 did not come"), "{}", told(&output));
+    let left = || {
+        Command::new("pgrep").args(["-f", "steps 1000 --count 50.*--ulysses 2"]).output().unwrap()
+    };
+    while !left().stdout.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(90), "orphans: {}", told(&output));
+        sleep(Duration::from_millis(200));
+    }
+    assert_eq!(fs::read_dir(job.folder.path()).unwrap().count(), 0);
 }
 
 #[test]
