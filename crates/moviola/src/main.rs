@@ -110,8 +110,8 @@ fn main() -> ExitCode {
         Command::Train(arguments) => done(train::run(&arguments, voice)),
         Command::Export(arguments) => done(export::run(&arguments)),
         Command::Exam(arguments) => done(exam::run(&arguments, voice, &clock)),
-        Command::Preprocess(arguments) => preprocess::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Preprocess(arguments) => preprocess::run(&arguments, voice),
+        Command::Doctor(arguments) => doctor::run(&arguments, voice),
         Command::Inspect(arguments) => done(inspect::run(&arguments)),
     };
     finish(result, voice)

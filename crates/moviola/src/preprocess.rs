@@ -7,14 +7,17 @@ use std::process::ExitCode;
 use burn::tensor::{DType, FloatDType};
 use clap::ValueEnum;
 use data::aside::UNFINISHED;
-use data::preprocess::{DoctorReport, Encode, MediaFiles, Planned, Skipped, Summary, preprocess};
+use data::preprocess::{
+    DoctorReport, Encode, Media, MediaFiles, Planned, Skipped, Summary, preprocess,
+};
 use data::store::{Dataset, LATENTS, Writer};
 use engine::{EncoderSetup, FolderEncoder};
 
 use crate::clips::Clips;
 use crate::failure::{Failure, Outcome};
 use crate::signals::INTERRUPTED;
-use crate::{bars, device, hub, signals, threads};
+use crate::voice::Voice;
+use crate::{device, hub, signals, threads};
 
 /// Encode clips and captions for training.
 #[derive(clap::Args, Clone, Debug)]
@@ -61,11 +64,11 @@ enum Dtype {
 ///
 /// # Errors
 /// Something is wrong with the arguments, the model or the dataset, or nothing can be encoded.
-pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
-    threads::within(arguments.threads, || work(arguments))
+pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
+    threads::within(arguments.threads, || work(arguments, voice))
 }
 
-fn work(arguments: &Arguments) -> Outcome<ExitCode> {
+fn work(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
     let device = device::parse(&arguments.device)?;
     let dtype = match arguments.dtype {
         Dtype::F32 => FloatDType::F32,
@@ -73,10 +76,11 @@ fn work(arguments: &Arguments) -> Outcome<ExitCode> {
     };
     let model = folder::locate(&arguments.model, &hub::from_environment())?;
     let mut encoder = FolderEncoder::open(&model, &EncoderSetup { device, dtype })?;
-    let buckets = arguments.clips.buckets(Some(encoder.sizes()))?;
+    let listed = arguments.clips.list(&MediaFiles, voice)?;
+    let buckets = arguments.clips.buckets(Some(encoder.sizes()), &listed)?;
     check_output(&arguments.output, &encoder, dtype)?;
-    let DoctorReport { planned, skipped } = arguments.clips.examine(&MediaFiles, &buckets)?;
-    tell(&skipped);
+    let DoctorReport { planned, skipped } = arguments.clips.examine(&listed, &buckets);
+    tell(&skipped, voice);
     if planned.is_empty() {
         return Err(Failure::Refused(format!(
             "none of the {} clips of {} can be encoded; nothing was written",
@@ -84,33 +88,38 @@ fn work(arguments: &Arguments) -> Outcome<ExitCode> {
             arguments.clips.data.display()
         )));
     }
-    let summary = encode(&planned, &mut encoder, &arguments.output)?;
-    tell(&summary.failed);
+    let summary = arguments.clips.at_rate(&MediaFiles, |media| {
+        encode(&planned, (media, voice), &mut encoder, &arguments.output)
+    })?;
+    tell(&summary.failed, voice);
     finish(&arguments.output, &summary, skipped.len())
 }
 
 /// Encodes into the dataset and shows how far it is.
-fn encode(planned: &[Planned], encoder: &mut FolderEncoder, output: &Path) -> Outcome<Summary> {
+fn encode(
+    planned: &[Planned],
+    (media, voice): (&dyn Media, Voice),
+    encoder: &mut FolderEncoder,
+    output: &Path,
+) -> Outcome<Summary> {
     let mut writer = Writer::open(output, &encoder.fingerprint(), SHARD_BYTES)?;
     let stop = signals::watch()?;
     if !writer.has_null_text() {
         writer.put_null_text(&encoder.null_text()?)?;
     }
-    let bar = bars::over_clips("encode", planned.len());
-    bar.tick();
+    let mut meter = voice.meter("encode", planned.len() as u64);
     let mut progress = |progress: data::preprocess::Progress<'_>| {
-        bar.set_position(progress.done as u64);
-        bar.set_message(progress.id.to_owned());
+        meter.reach(progress.done as u64, progress.id);
     };
-    let summary = preprocess(planned, &MediaFiles, encoder, &mut writer, &mut progress, &stop);
-    bar.finish_and_clear();
+    let summary = preprocess(planned, media, encoder, &mut writer, &mut progress, &stop);
+    meter.finish();
     Ok(summary?)
 }
 
 /// Says which clips are left out, and why.
-fn tell(skipped: &[Skipped]) {
+fn tell(skipped: &[Skipped], voice: Voice) {
     for Skipped { id, reason } in skipped {
-        eprintln!("skipped {id}: {reason}");
+        voice.warn(&format!("skipped {id}: {reason}"));
     }
 }
 

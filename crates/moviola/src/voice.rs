@@ -78,6 +78,11 @@ impl Voice {
         Voice { loudness: Loudness::Quiet, ..self }
     }
 
+    /// Whether the user is curious.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.loudness == Loudness::Verbose
+    }
+
     /// Something that a user wants to know.
     pub(crate) fn say(&self, text: &str) {
         self.note(Loudness::Usual, "info", text);

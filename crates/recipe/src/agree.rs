@@ -19,6 +19,12 @@ impl Recipe {
             );
         }
         let name = self.method.name();
+        if student.expert.is_some() && !matches!(self.method, MethodConfig::Finetune(_)) {
+            return refuse(&format!(
+                "models.student.expert: method {name} draws noise levels of its own, and an expert learns at \
+                 some only; choose method finetune"
+            ));
+        }
         match (&self.method, teacher, critic) {
             (MethodConfig::Dmd2(_), None, _) => refuse(
                 "method dmd2 lacks the role models.teacher: the network whose distribution the \

@@ -7,7 +7,7 @@ use burn::tensor::{Device, FloatDType};
 use data::loader::{self, Samples};
 use data::store::Dataset;
 use data::world::{Colour, MovingShape, Rendered, World};
-use diffusion::{Geometry, Process, TimestepSampler};
+use diffusion::{Process, TimestepSampler};
 use engine::PromptSetup;
 use folder::Hub;
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
@@ -86,8 +86,8 @@ impl Recipe {
         let prepared = self.prepare(&device, environment.hub)?;
         let Prepared { student, strategy, feed, others, validation, .. } = prepared;
         let family = student.description.family.name;
-        let (geometry, process) =
-            (student.description.geometry, student.description.process.clone());
+        let process = student.description.process.clone();
+        let (held_out, range) = (self.strategy(&student)?, student.levels());
         let (samples, identity) = (feed.source().samples.count(), feed.source().identity.clone());
         let parameters: u64 =
             student.store.iter().map(|(_, own)| own.values.dims()[0] as u64).sum();
@@ -104,9 +104,10 @@ impl Recipe {
         callbacks.extend(environment.callbacks);
         if let (Some(look), Some(folder)) = (validation, environment.folder) {
             let task = HeldOutTask {
-                strategy: self.strategy(geometry)?,
+                strategy: held_out,
                 process: process.clone(),
                 seed: self.run.seed,
+                range,
             };
             let look = look.validation(task, folder, average.clone(), environment.record);
             callbacks.push(Box::new(look));
@@ -173,7 +174,7 @@ impl Recipe {
     ) -> Result<Model> {
         match (&config.new, &config.from) {
             (Some(new), _) => Model::new(new, self.run.seed, device),
-            (None, Some(from)) => Model::of_role(role, from, device, hub),
+            (None, Some(from)) => Model::of_role(role, (from, config.expert), device, hub),
             (None, None) => Err(Error::Recipe(format!("models.{role} comes from nowhere"))),
         }
     }
@@ -257,11 +258,13 @@ impl Recipe {
         })
     }
 
-    pub(crate) fn strategy(&self, geometry: Geometry) -> Result<Flexible> {
+    /// What the student learns; an expert learns at its own levels.
+    pub(crate) fn strategy(&self, student: &Model) -> Result<Flexible> {
         let video = self.levels.video.sampler()?;
         let audio = self.levels.audio.map_or(Ok(video), |audio| audio.sampler())?;
-        let samplers = Tracks { video: Some(video), audio: Some(audio) };
-        let strategy = Flexible::new(&self.strategy, geometry, samplers)?;
+        let [video, audio] = [video, audio].map(|own| own.within(student.levels()));
+        let samplers = Tracks { video: Some(video?), audio: Some(audio?) };
+        let strategy = Flexible::new(&self.strategy, student.description.geometry, samplers)?;
         Ok(if self.levels.stratified { strategy.stratified() } else { strategy })
     }
 
@@ -287,11 +290,12 @@ impl Recipe {
             SourceConfig::Store(StoreConfig { path }) => {
                 let dataset = Dataset::open(Path::new(path))?;
                 if let Some(encoders) = &student.encoders {
-                    dataset.check_encoders(encoders)?;
+                    dataset.check_served(encoders)?;
                 }
-                let strategy = self.strategy(student.description.geometry)?;
+                let strategy = self.strategy(student)?;
                 let keys = strategy.sources();
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                dataset.require(&student.shown(), "the student, which is shown pictures,")?;
                 dataset.require(&keys, &format!("the strategy `{}`", strategy.name()))?;
                 let (null, identity) = (dataset.null_text()?, dataset.identity()?);
                 (Arc::new(dataset), null, identity)
@@ -309,7 +313,8 @@ impl Recipe {
         let all = samples.count();
         let held_out = Picked::of(&samples, learnt..all);
         let samples = Picked::of(&samples, 0..learnt);
-        Ok(Source { samples, held_out, identity, null, options, text, patch })
+        let shown = student.shown();
+        Ok(Source { samples, held_out, identity, null, options, text, patch, shown })
     }
 }
 

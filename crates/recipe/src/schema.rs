@@ -64,6 +64,9 @@ pub struct TrainedConfig {
     /// A network that has learnt nothing yet.
     #[serde(default)]
     pub new: Option<NewConfig>,
+    /// Which of a folder's two experts learns; the other one stays as it is.
+    #[serde(default)]
+    pub expert: Option<ExpertConfig>,
     /// Always true for a role that learns.
     #[serde(default = "yes")]
     pub trainable: bool,
@@ -78,6 +81,34 @@ pub struct TrainedConfig {
     /// What is kept for the backward pass.
     #[serde(default)]
     pub recompute: RecomputeConfig,
+}
+
+/// One of two experts that share the noise levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ExpertConfig {
+    /// The first, for levels above the model's boundary.
+    High,
+    /// The second, for levels below it.
+    Low,
+}
+
+impl ExpertConfig {
+    /// Its place among the transformers of a folder.
+    pub fn index(self) -> usize {
+        match self {
+            ExpertConfig::High => 0,
+            ExpertConfig::Low => 1,
+        }
+    }
+
+    /// What it is called in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            ExpertConfig::High => "high",
+            ExpertConfig::Low => "low",
+        }
+    }
 }
 
 /// A network that never learns.

@@ -1,7 +1,7 @@
 //! What `ffprobe` says of a video before any of its frames is decoded.
 
 use super::child::{Program, SILENCE};
-use super::ffmpeg::{ALLOWED, decode, input, last_line, not_started};
+use super::ffmpeg::{ALLOWED, FFMPEG, decode, input, last_line, not_started};
 use super::{FrameRate, Result, picture};
 use serde::Deserialize;
 use std::io::Read;
@@ -60,6 +60,15 @@ impl Stream {
     }
 }
 
+/// The first program that reading videos needs and that cannot be started, if there is one.
+pub fn missing_reader() -> Option<&'static str> {
+    let starts = |program: &str| {
+        // It is killed as soon as it has started.
+        Program::start(Command::new(program).arg("-version"), SILENCE).is_ok()
+    };
+    [FFPROBE, FFMPEG].into_iter().find(|program| !starts(program))
+}
+
 /// The first video stream of a file, if it has one.
 fn ask(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
     let file = std::fs::File::open(path);
@@ -79,7 +88,14 @@ fn ask(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
     }
     let (status, complaints) = program.end().map_err(failed)?;
     if !status.success() {
-        return Err(decode(path, last_line(&complaints)));
+        // This is all that it says of a format that is not on the list.
+        let complaint = match last_line(&complaints) {
+            complaint if complaint.ends_with("Invalid argument") => {
+                "it is no video, or of a format that is not opened"
+            }
+            complaint => complaint,
+        };
+        return Err(decode(path, complaint));
     }
     let found: Found = serde_json::from_slice(&said)
         .map_err(|err| decode(path, &format!("ffprobe's answer is not readable: {err}")))?;

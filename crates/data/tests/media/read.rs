@@ -129,5 +129,5 @@ fn damaged_videos_are_refused() {
     let sound = folder.path().join("sound.wav");
     ffmpeg(&["-f", "lavfi", "-i", "sine=duration=0.1"], &sound);
     let message = DecodedClip::read(&sound).unwrap_err().to_string();
-    assert!(message.contains("no video"), "{message}");
+    assert!(message.contains("it is no video"), "{message}");
 }

@@ -102,7 +102,9 @@ impl Student {
         }
         let model = match (&config.new, &config.from) {
             (Some(new), _) => Model::new(new, recipe.run.seed, device)?,
-            (None, Some(from)) => Model::open(&folder::locate(from, hub)?, device)?,
+            (None, Some(from)) => {
+                Model::open_expert(&folder::locate(from, hub)?, config.expert, device)?
+            }
             (None, None) => return Err(Error::Recipe(format!("the {role} comes from nowhere"))),
         };
         let (step, facts, role) = (manifest.step, manifest.facts, role.to_owned());
@@ -167,9 +169,8 @@ impl Student {
                 }
             }
             Origin::Folder(from) => {
-                copy(from, aside, &|name| {
-                    !name.starts_with("transformer/diffusion_pytorch_model")
-                })?;
+                let replaced = format!("{}/diffusion_pytorch_model", self.model.component());
+                copy(from, aside, &|name| !name.starts_with(&replaced))?;
                 let index = from.join("model_index.json");
                 let text = std::fs::read_to_string(&index)
                     .map_err(|err| Error::file("read", &index, err))?;
@@ -179,7 +180,8 @@ impl Student {
                 write_json(&aside.join("model_index.json"), &value)?;
             }
         }
-        let weights = aside.join("transformer/diffusion_pytorch_model.safetensors");
+        let component = aside.join(self.model.component());
+        let weights = component.join("diffusion_pytorch_model.safetensors");
         self.write_store(self.store()?, &weights, self.metadata(&self.record()))
     }
 
