@@ -1,15 +1,15 @@
 //! What a run is made from, as hashes: a checkpoint records them, and a run goes on from the same only.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use data::store::{hash_files, hash_parts};
 use folder::{Hub, ModelFolder};
 use serde::Serialize;
-use train::STUDENT;
+use train::{LoraConfig, STUDENT};
 
 use crate::error::{Error, Result};
-use crate::schema::{ExpertConfig, Recipe, ShapesConfig};
+use crate::schema::{ExpertConfig, LearnsConfig, Recipe, ShapesConfig};
 
 impl Recipe {
     /// The hash of the data and of the weights that each role begins with, by what they are. Weights
@@ -41,6 +41,15 @@ impl Recipe {
                 _ => continue,
             };
             origins.insert(format!("the weights of the {role}"), hash);
+            let Some(config) = config else { continue };
+            if let Some(file) = &config.weights {
+                let hash = hash_files(&[PathBuf::from(file)])?;
+                origins.insert(format!("the given weights of the {role}"), hash);
+            }
+            if let LearnsConfig::Lora(LoraConfig { from: Some(file), .. }) = &config.learns {
+                let hash = hash_files(&[folder::lora::file(Path::new(file))?])?;
+                origins.insert(format!("the LoRA that the {role} began as"), hash);
+            }
         }
         if let Some(teacher) = &self.models.teacher {
             origins

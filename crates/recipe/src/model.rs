@@ -117,6 +117,20 @@ impl Model {
         Ok(Model { description, store, text, encoders, record, origin, expert })
     }
 
+    /// The same model with the parameters of a single file, under diffusers' names or the family's own.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not of this network.
+    pub fn with_weights(self, file: &Path, device: &Device) -> Result<Model> {
+        let family = self.description.family;
+        let store = Store::open(&[file.to_owned()], Precision::Stored, device)?;
+        let mut store = store.renamed(|name| Some(family.diffusers_parameter(name)));
+        let transformer = &self.description.transformers[self.expert];
+        transformer.ignored.iter().for_each(|name| _ = store.remove(name));
+        store.agree(&[], |weights| transformer.network.declare(weights))?;
+        Ok(Model { store, ..self })
+    }
+
     /// Opens the folder or hub id that a role of a recipe comes from.
     ///
     /// # Errors

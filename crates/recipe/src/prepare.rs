@@ -39,8 +39,8 @@ impl Recipe {
     pub(crate) fn prepare(&self, device: &Device, hub: &Hub) -> Result<Prepared<'_>> {
         self.run.check()?;
         self.learning_rate(STUDENT, &self.models.student)?;
-        if let Some(config) = self.callbacks.ema {
-            Ema::new("ema", STUDENT, config)?;
+        for (name, config) in self.callbacks.averages() {
+            Ema::new(name, STUDENT, config)?;
         }
         let student = self.model(STUDENT, &self.models.student, device, hub)?;
         let source = self.source(&student)?;

@@ -308,7 +308,7 @@ impl Recipe {
                 let scenes: Option<Vec<MovingShape>> = prompts.iter().map(scene).collect();
                 (prompts, scenes.map(|scenes| (Judge::new(&shapes.world), scenes)))
             }
-            SourceConfig::Store(_) => (config.prompts.clone(), None),
+            SourceConfig::Store(_) | SourceConfig::Mix(_) => (config.prompts.clone(), None),
         };
         if prompts.is_empty() {
             return refuse("callbacks.validation.prompts is empty; say what to make");

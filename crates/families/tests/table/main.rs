@@ -90,8 +90,8 @@ fn row(name: &str, model: &Description) -> String {
         taken.push("image tokens".to_owned());
     }
     let taken = if taken.is_empty() { "none of its own".to_owned() } else { taken.join(", ") };
-    let lora = if model.family.splits.is_empty() { "no" } else { "yes" };
-    format!("| {} | `{name}` | {experts} | yes | yes | {lora} | {taken} |", model.family.title)
+    // There is no folder that can be sampled and not trained: whoever adds one has to tell them apart here.
+    format!("| {} | `{name}` | {experts} | yes | yes | yes | {taken} |", model.family.title)
 }
 
 /// The table of families in the documentation is the table of families.
@@ -113,6 +113,7 @@ fn the_documentation_lists_every_kind_of_folder() {
         Some(row("new", &made.description))
     });
     let wanted: Vec<String> = golden.chain(new).collect();
-    let found: Vec<&str> = page.lines().filter(|line| line.contains("| `")).collect();
+    let found: Vec<&str> =
+        page.lines().filter(|line| line.contains("| `") && !line.contains("`generate`")).collect();
     assert_eq!(found, wanted, "the rows are:\n{}", wanted.join("\n"));
 }

@@ -11,13 +11,13 @@ use crate::preprocess::Workplace;
 use crate::training::{recipe, words};
 
 /// Pictures, the dataset that a model makes of them, and a place for runs.
-struct Trained {
-    place: Workplace,
-    model: String,
+pub(crate) struct Trained {
+    pub(crate) place: Workplace,
+    pub(crate) model: String,
 }
 
 impl Trained {
-    fn new(model: &str, bucket: &str) -> Trained {
+    pub(crate) fn new(model: &str, bucket: &str) -> Trained {
         let place = Workplace::new();
         for (name, seed) in [("a.png", 1), ("b.png", 2), ("c.png", 3)] {
             place.picture(name, [64, 64], seed, "a fox");
@@ -28,7 +28,7 @@ impl Trained {
     }
 
     /// Trains for two steps with more settings.
-    fn train(&self, name: &str, folder: &str, more: &[&str]) -> std::process::Output {
+    pub(crate) fn train(&self, name: &str, folder: &str, more: &[&str]) -> std::process::Output {
         let (recipe, folder) = (recipe(name), self.place.text(folder));
         let sets = [
             format!("models.student.from={}", self.model),
@@ -54,7 +54,7 @@ impl Trained {
     }
 
     #[track_caller]
-    fn export(&self, folder: &str, output: &str, more: &[&str]) -> String {
+    pub(crate) fn export(&self, folder: &str, output: &str, more: &[&str]) -> String {
         let (folder, output) = (self.place.text(folder), self.place.text(output));
         let out = run(&[&["export", &folder, "--output", &output], more].concat());
         assert!(out.status.success(), "{}", words(&out));
@@ -63,7 +63,7 @@ impl Trained {
 
     /// The final latents of a small request.
     #[track_caller]
-    fn latents(&self, model: &str, more: &[&str]) -> Vec<f32> {
+    pub(crate) fn latents(&self, model: &str, more: &[&str]) -> Vec<f32> {
         let (output, latents) = (self.place.text("out.png"), self.place.text("latents"));
         let usual = ["generate", "--prompt", "a fox", "--steps", "4", "--frames", "1", "--height"];
         let usual = [&usual[..], &["32", "--width", "32"]].concat();

@@ -22,12 +22,14 @@ use crate::model::{Model, Origin};
 use crate::schema::{LearnsConfig, Recipe, SourceConfig, TrainedConfig};
 
 /// Which parameters of a checkpoint are exported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Which {
     /// Those of the last step.
     Live,
-    /// Their running average.
+    /// Their running average; of several the first.
     Average,
+    /// The running average of this decay.
+    Decay(f64),
 }
 
 /// A network that learnt, as a checkpoint holds it: the student, or another role.
@@ -84,6 +86,20 @@ impl Student {
         let prefix = match which {
             Which::Live => format!("roles.{role}.transformer."),
             Which::Average => format!("callbacks.ema.{role}."),
+            Which::Decay(decay) => {
+                let averages = recipe.callbacks.averages();
+                let name =
+                    averages.iter().find(|(_, own)| own.decay == decay).map(|(name, _)| name);
+                let Some(name) = name else {
+                    let known: Vec<String> =
+                        averages.iter().map(|(_, own)| own.decay.to_string()).collect();
+                    return Err(Error::Recipe(format!(
+                        "this run has no running average of decay {decay}; it has {}",
+                        if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                    )));
+                };
+                format!("callbacks.{name}.{role}.")
+            }
         };
         let config = trained(&recipe, role)?.clone();
         let own = state.iter().filter_map(|(name, value)| match value {
@@ -100,13 +116,7 @@ impl Student {
                 path.display()
             )));
         }
-        let model = match (&config.new, &config.from) {
-            (Some(new), _) => Model::new(new, recipe.run.seed, device)?,
-            (None, Some(from)) => {
-                Model::open_expert(&folder::locate(from, hub)?, config.expert, device)?
-            }
-            (None, None) => return Err(Error::Recipe(format!("the {role} comes from nowhere"))),
-        };
+        let model = recipe.model(role, &config, device, hub)?;
         let (step, facts, role) = (manifest.step, manifest.facts, role.to_owned());
         Ok(Student { recipe, step, model, learnt, facts, role, dtype: None })
     }
