@@ -29,7 +29,7 @@ const PROCESSES: f64 = 0.5;
 
 /// Builds everything and feeds it.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
-    process::run(&mut command("cargo", "build --workspace --bin moviola --bin fuzz", root))?;
+    process::run(&mut command("cargo", "build --workspace", root))?;
     let built = process::target_folder(root)?.join("debug");
     let found = process::target_folder(root)?.join("fuzz");
     let list = process::output(

@@ -39,7 +39,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
             "{program} is not installed; the tour begins with videos"
         );
     }
-    process::run(&mut command("cargo", "build --workspace --bin moviola", root))?;
+    process::run(&mut command("cargo", "build --workspace", root))?;
     let target = process::target_folder(root)?;
     let place = options.folder.clone().unwrap_or_else(|| target.join("tour"));
     if options.folder.is_none() && place.is_dir() {
@@ -104,7 +104,7 @@ impl Tour {
         )?;
         make("tall.mkv", "testsrc2=size=48x96:rate=24:duration=2", h264)?;
         make("still.png", "testsrc=size=80x80", "-frames:v 1")?;
-        make("short.mp4", "testsrc=size=64x64:rate=24:duration=0.1", h264)?;
+        make("small.mp4", "testsrc=size=32x32:rate=24:duration=1", h264)?;
         make("torn.mp4", "testsrc2=size=320x240:rate=24:duration=3", h264)?;
         let torn = self.path("clips/torn.mp4");
         let mut bytes = fs::read(&torn)?;
@@ -118,7 +118,7 @@ impl Tour {
             ("wide.txt", "\u{feff}a wide pattern, größer".as_bytes().to_vec()),
             ("tall.caption", utf16),
             ("still.txt", b"a still pattern, gr\xf6\xdfer".to_vec()),
-            ("short.txt", b"short".to_vec()),
+            ("small.txt", b"small".to_vec()),
             ("torn.txt", b"torn".to_vec()),
             ("broken.txt", b"broken".to_vec()),
         ] {
@@ -137,7 +137,7 @@ impl Tour {
         println!("moviola {line}");
         for part in [
             "skipped broken.mp4",
-            "skipped short.mp4",
+            "skipped small.mp4",
             "skipped torn.mp4",
             "is damaged",
             "% cropped",

@@ -122,6 +122,11 @@ impl ClipReader {
             (false, None) => Err(decode(&self.path, complaint)),
             (false, Some(frame)) => {
                 let complaint = complaints.lines().next().unwrap_or(complaint);
+                // It names its decoder by an address in memory.
+                let complaint = match complaint.split_once("] ") {
+                    Some((decoder, said)) if decoder.starts_with('[') => said,
+                    _ => complaint,
+                };
                 Err(decode(&self.path, &format!("frame {frame} is damaged: {complaint}")))
             }
         }
