@@ -9,7 +9,7 @@ use clap::builder::RangedU64ValueParser;
 use data::media;
 use data::preprocess::{
     Buckets, Cause, DoctorReport, Extract, ManifestEntry, Media, Probe, Resampled, RgbFrame, Rules,
-    doctor, find_sources, suggest,
+    doctor, find_sources, read_captions, suggest,
 };
 use data::store::Bucket;
 use engine::ClipSizes;
@@ -110,6 +110,36 @@ impl Clips {
         }
         readable(&entries)?;
         Ok(Listed { entries, media, voice })
+    }
+
+    /// The captions of a file, and the one size of clips that they are for.
+    ///
+    /// # Errors
+    /// There are none, or arguments that only clips have.
+    pub(crate) fn captions(&self, sizes: ClipSizes) -> Outcome<(Vec<String>, Bucket, f64)> {
+        let bucket = match self.bucket[..] {
+            [] => sizes.own,
+            [BucketArgument::Size(bucket)] => bucket,
+            _ => return Err(Failure::refused("--texts: give one --bucket, the size of the clips")),
+        };
+        let list = Buckets::new(vec![bucket], sizes.rules)?;
+        if self.extract != Extract::Head || self.reference_scale != 1 {
+            let reason = "--texts: there are no clips that --extract or --reference-scale is about";
+            return Err(Failure::refused(reason));
+        }
+        let mut captions = read_captions(&self.data)?;
+        if captions.is_empty() {
+            return Err(Failure::Refused(format!(
+                "--texts: {} holds no captions; write one a line",
+                self.data.display()
+            )));
+        }
+        if let Some(word) = self.trigger.as_deref().map(str::trim) {
+            captions.iter_mut().filter(|own| !own.contains(word)).for_each(|own| {
+                *own = format!("{word}, {own}");
+            });
+        }
+        Ok((captions, list.list()[0], self.fps.or(sizes.frame_rate).unwrap_or(1.0)))
     }
 
     /// The buckets asked for, those that suit the clips, or the model's own, under the rules of the model.

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use data::aside::UNFINISHED;
 use data::preprocess::{
     DoctorReport, Encode, Media, MediaFiles, Planned, Skipped, Summary, preprocess,
+    preprocess_texts,
 };
 use data::store::{Dataset, LATENTS, Writer};
 use engine::{EncoderSetup, FolderEncoder};
@@ -32,6 +33,10 @@ pub(crate) struct Arguments {
     /// kept, those that are no longer listed are removed
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
+    /// --data is a file of captions, one a line, and there are no clips: for distillation, whose student
+    /// makes its own. --bucket is their size
+    #[arg(long)]
+    texts: bool,
     /// The type that latents and embeddings are stored in; bf16 takes half the space
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
@@ -76,6 +81,9 @@ fn work(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
     };
     let model = folder::locate(&arguments.model, &hub::from_environment())?;
     let mut encoder = FolderEncoder::open(&model, &EncoderSetup { device, dtype })?;
+    if arguments.texts {
+        return texts(arguments, &mut encoder, voice);
+    }
     let listed = arguments.clips.list(&MediaFiles, voice)?;
     let buckets = arguments.clips.buckets(Some(encoder.sizes()), &listed)?;
     check_output(&arguments.output, &encoder, dtype)?;
@@ -93,6 +101,29 @@ fn work(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
     })?;
     tell(&summary.failed, voice);
     finish(&arguments.output, &summary, skipped.len())
+}
+
+/// Encodes captions alone.
+fn texts(arguments: &Arguments, encoder: &mut FolderEncoder, voice: Voice) -> Outcome<ExitCode> {
+    let (captions, bucket, fps) = arguments.clips.captions(encoder.sizes())?;
+    match Dataset::open(&arguments.output) {
+        Ok(dataset) => dataset.check_encoders(&encoder.fingerprint())?,
+        Err(data::Error::EmptyDataset { .. }) => {}
+        Err(data::Error::NoDataset { .. }) => no_other_files(&arguments.output)?,
+        Err(error) => return Err(error.into()),
+    }
+    let mut writer = Writer::open(&arguments.output, &encoder.fingerprint(), SHARD_BYTES)?;
+    let stop = signals::watch()?;
+    if !writer.has_null_text() {
+        writer.put_null_text(&encoder.null_text()?)?;
+    }
+    let mut meter = voice.meter("encode", captions.len() as u64);
+    let mut progress = |at: data::preprocess::Progress<'_>| meter.reach(at.done as u64, at.id);
+    let place = (bucket, fps);
+    let done = preprocess_texts(&captions, place, encoder, &mut writer, &mut progress, &stop);
+    meter.finish();
+    drop(writer);
+    finish(&arguments.output, &done?, 0)
 }
 
 /// Encodes into the dataset and shows how far it is.

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use burn::tensor::TensorData;
 use data::loader::Samples;
-use data::store::{Dataset, Sample, hash_parts};
+use data::store::{Dataset, LATENTS, Sample, hash_parts};
+use methods::Rollout;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use train::Strategy;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::schema::Recipe;
+use crate::schema::{MethodConfig, Recipe};
 
 /// Several folders of samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -95,17 +96,25 @@ impl Recipe {
         let strategy = self.strategy(student)?;
         let keys = strategy.sources();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let mut all = Vec::new();
+        let (mut all, mut samples): (Vec<Arc<Dataset>>, Vec<Arc<dyn Samples>>) = Default::default();
         for part in parts {
-            let dataset = Dataset::open(Path::new(&part.path))?;
+            let dataset = Arc::new(Dataset::open(Path::new(&part.path))?);
             if let Some(encoders) = &student.encoders {
                 dataset.check_served(encoders)?;
             }
             dataset.require(&student.shown(), "the student, which is shown pictures,")?;
+            let blank = self.blank(&dataset, part, student)?;
+            let is_there = |key: &&str| blank.is_none() || *key != LATENTS;
+            let keys: Vec<&str> = keys.iter().copied().filter(is_there).collect();
             dataset.require(&keys, &format!("the strategy `{}`", strategy.name()))?;
+            let own: Arc<dyn Samples> = Arc::<Dataset>::clone(&dataset);
+            samples.push(match blank {
+                Some(shape) => Arc::new(Blank { samples: own, shape }),
+                None => own,
+            });
             all.push(dataset);
         }
-        let identities = all.iter().map(Dataset::identity).collect::<data::Result<Vec<_>>>()?;
+        let identities = all.iter().map(|own| own.identity()).collect::<data::Result<Vec<_>>>()?;
         let identity = match &identities[..] {
             [one] => one.clone(),
             several => {
@@ -113,14 +122,73 @@ impl Recipe {
                 hash_parts(&texts)
             }
         };
-        let counts: Vec<usize> = all.iter().map(Dataset::len).collect();
+        let counts: Vec<usize> = all.iter().map(|own| own.len()).collect();
         let repeats = repeats(parts, &counts);
         let null = all[0].null_text()?;
-        let samples: Arc<dyn Samples> = match all.len() {
-            1 => Arc::new(all.remove(0)),
-            _ => Arc::new(Joined(all)),
+        let samples: Arc<dyn Samples> = match samples.len() {
+            1 => samples.remove(0),
+            _ => Arc::new(Joined(samples)),
         };
         Ok(Stored { samples, null, identity, parts: counts.into_iter().zip(repeats).collect() })
+    }
+}
+
+impl Recipe {
+    /// The shape of the latents that a dataset of texts alone does not have; none if it has latents.
+    ///
+    /// # Errors
+    /// The method learns from clips, or the texts are for clips of several sizes.
+    fn blank(
+        &self,
+        dataset: &Dataset,
+        part: &PartConfig,
+        student: &Model,
+    ) -> Result<Option<[usize; 4]>> {
+        if dataset.is_empty() || dataset.shapes(0).any(|(key, _)| key == LATENTS) {
+            return Ok(None);
+        }
+        let makes_its_own =
+            matches!(&self.method, MethodConfig::Dmd2(own) if own.rollout == Rollout::Simulate);
+        if !makes_its_own {
+            return Err(Error::Recipe(format!(
+                "{} holds texts alone, and method {} learns from clips; they are for method dmd2 with \
+                 `rollout: simulate`, whose student makes its own",
+                part.path,
+                self.method.name()
+            )));
+        }
+        let bucket = dataset.origin(0).bucket;
+        if (0..dataset.len()).any(|at| dataset.origin(at).bucket != bucket) {
+            let reason =
+                format!("{} holds texts for clips of several sizes; make one for each", part.path);
+            return Err(Error::Recipe(reason));
+        }
+        let size = [bucket.frames, bucket.height, bucket.width];
+        let [frames, rows, columns] = student.description.geometry.latents(size)?;
+        Ok(Some([student.description.vae.latent_channels(), frames, rows, columns]))
+    }
+}
+
+/// Texts as samples of clips that nobody has seen: their latents are zeros, of which only the shape is used.
+struct Blank {
+    samples: Arc<dyn Samples>,
+    shape: [usize; 4],
+}
+
+impl Samples for Blank {
+    fn count(&self) -> usize {
+        self.samples.count()
+    }
+
+    fn group(&self, index: usize) -> String {
+        format!("{LATENTS}{:?} {}", self.shape, self.samples.group(index))
+    }
+
+    fn read(&self, index: usize) -> data::Result<Sample> {
+        let mut sample = self.samples.read(index)?;
+        let values = vec![0f32; self.shape.iter().product()];
+        sample.tensors.insert(LATENTS.to_owned(), TensorData::new(values, self.shape));
+        Ok(sample)
     }
 }
 
@@ -159,36 +227,36 @@ pub(crate) fn places(parts: &[(usize, u64)], learnt: usize) -> Vec<usize> {
 }
 
 /// Datasets one after the other.
-struct Joined(Vec<Dataset>);
+struct Joined(Vec<Arc<dyn Samples>>);
 
 impl Joined {
-    fn find(&self, mut index: usize) -> (&Dataset, usize) {
+    fn find(&self, mut index: usize) -> (&dyn Samples, usize) {
         let mut all = self.0.iter();
-        let mut dataset = all.next().expect("there is one");
+        let mut own = all.next().expect("there is one");
         for next in all {
-            if index < dataset.len() {
+            if index < own.count() {
                 break;
             }
-            index -= dataset.len();
-            dataset = next;
+            index -= own.count();
+            own = next;
         }
-        (dataset, index)
+        (&**own, index)
     }
 }
 
 impl Samples for Joined {
     fn count(&self) -> usize {
-        self.0.iter().map(Dataset::len).sum()
+        self.0.iter().map(|own| own.count()).sum()
     }
 
     fn group(&self, index: usize) -> String {
-        let (dataset, index) = self.find(index);
-        Samples::group(dataset, index)
+        let (own, index) = self.find(index);
+        own.group(index)
     }
 
     fn read(&self, index: usize) -> data::Result<Sample> {
-        let (dataset, index) = self.find(index);
-        dataset.read(index)
+        let (own, index) = self.find(index);
+        own.read(index)
     }
 }
 

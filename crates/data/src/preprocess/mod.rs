@@ -15,6 +15,7 @@ mod resampled;
 mod run;
 mod suggest;
 mod text;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -31,6 +32,7 @@ pub use mask::{Mask, MaskKind, is_white, touched};
 pub use resampled::Resampled;
 pub use run::{Progress, Summary, preprocess};
 pub use suggest::suggest;
+pub use texts::{preprocess_texts, read_captions};
 
 use crate::clip::Clip;
 use crate::store::Fingerprint;

@@ -161,3 +161,49 @@ fn a_trigger_word_begins_every_caption() {
         &["--trigger is empty"],
     );
 }
+
+/// Captions alone are a dataset for a student that makes its own clips, and for nobody else.
+#[test]
+fn texts_alone_are_distilled_from() {
+    let place = Workplace::new();
+    fs::write(place.path("prompts.txt"), "a fox\n\n# not this\nan owl\na fox\na cat\n").unwrap();
+    let more = ["--texts", "--bucket", "32x32x5", "--trigger", "tour"];
+    let summary = place.encoded("wan-tiny", "prompts.txt", &more);
+    assert!(summary.contains("3 samples (3 encoded now"), "{summary}");
+    let summary = place.encoded("wan-tiny", "prompts.txt", &more);
+    assert!(summary.contains("3 samples (0 encoded now, 3 kept"), "{summary}");
+    let samples = place.samples();
+    let mut captions: Vec<&str> = samples.iter().map(|own| own.origin.caption.as_str()).collect();
+    captions.sort_unstable();
+    assert_eq!(captions, ["tour, a cat", "tour, a fox", "tour, an owl"]);
+    assert!(samples.iter().all(|own| !own.tensors.contains_key(LATENTS)));
+    let model = goldens().join("wan-tiny");
+    let train = |name: &str, roles: &[&str], more: &[&str]| {
+        let recipe = crate::training::recipe(name);
+        let (run_folder, dataset) = (place.text(name), place.text("dataset"));
+        let mut all = vec!["train".to_owned(), recipe, "--run".to_owned(), run_folder];
+        let mut set = |text: String| all.extend(["--set".to_owned(), text]);
+        roles.iter().for_each(|role| set(format!("models.{role}.from={}", model.display())));
+        set(format!("data.source.path={dataset}"));
+        set("loop={steps: 2, seed: 1}".to_owned());
+        set("callbacks={}".to_owned());
+        more.iter().for_each(|own| set((*own).to_owned()));
+        crate::folder::run(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let roles = ["student", "teacher", "critic"];
+    let rates = [
+        "models.student.rate={peak: 1.0e-4}",
+        "models.critic.rate={peak: 1.0e-4}",
+        "method.rollout=simulate",
+    ];
+    let out = train("dmd2.yaml", &roles, &rates);
+    assert!(out.status.success(), "{}", crate::training::words(&out));
+    refuses(
+        &train("wan-full.yaml", &["student"], &["models.student.rate={peak: 1.0e-4}"]),
+        &["holds texts alone, and method finetune learns from clips"],
+    );
+    refuses(
+        &place.preprocess("wan-tiny", "prompts.txt", &["--texts", "--extract", "chunk"]),
+        &["--texts"],
+    );
+}
