@@ -32,6 +32,7 @@ SCRIPTS = [
     "pixart_sigma.py",
     "wan_folder.py",
     "wan_pipeline.py",
+    "wan_training.py",
     "solvers.py",
     "optimizers.py",
     "dmd2.py",

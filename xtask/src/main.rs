@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask check | tidy | test | mpi | hosts | break | goldens | bench | learn`.
+//! The project's own commands: `cargo xtask check | tidy | test | mpi | hosts | break | fuzz | tour | goldens | bench | learn`.
 //!
 //! Everything that a person or CI does to this repository, beyond plain cargo, is here and written
 //! in Rust, so that a new machine needs nothing but a Rust toolchain to run the checks.
@@ -13,11 +13,13 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod breaks;
 mod check;
+mod fuzz;
 mod goldens;
 mod hosts;
 mod learn;
 mod process;
 mod tidy;
+mod tour;
 mod venv;
 
 /// Moviola's own commands; run them as `cargo xtask <command>`.
@@ -42,6 +44,10 @@ enum Command {
     Hosts,
     /// Try to break the command: bombs, floods, hangs, kills, in processes with 4 GB of memory
     Break(breaks::Options),
+    /// Feed readers and the command with damaged input: no panic, abort, hang or half-written file
+    Fuzz(fuzz::Options),
+    /// Walk a person's path: clips, doctor, preprocess, a LoRA, exports, clips of one's own
+    Tour(tour::Options),
     /// Make the reference files in goldens/ anew with PyTorch and diffusers
     Goldens(goldens::Options),
     /// Train on the shapes world in every way there is, and score what was learnt
@@ -69,6 +75,8 @@ fn run(arguments: Arguments) -> Result<()> {
         Command::Mpi => check::run_mpi_tests(&root),
         Command::Hosts => hosts::run(&root),
         Command::Break(options) => breaks::run(&root, &options),
+        Command::Fuzz(options) => fuzz::run(&root, &options),
+        Command::Tour(options) => tour::run(&root, &options),
         Command::Goldens(options) => goldens::run(&root, &options),
         Command::Learn(options) => learn::run(&root, &options),
         Command::Bench(options) => bench::run(&root, &options),

@@ -1,7 +1,7 @@
 //! Running other programs: what was run, where, and what to say when it fails.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -41,6 +41,18 @@ pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error).with_context(|| format!("cannot start `{}`", describe(command))),
     }
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_folder(root: &Path) -> Result<PathBuf> {
+    #[derive(serde::Deserialize)]
+    struct Metadata {
+        target_directory: PathBuf,
+    }
+    let line = "metadata --no-deps --format-version 1";
+    let text = output(&mut command("cargo", line, root))?;
+    let metadata: Metadata = serde_json::from_str(&text).context("cargo's metadata are no JSON")?;
+    Ok(metadata.target_directory)
 }
 
 /// The command as one would type it.

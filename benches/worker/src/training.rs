@@ -80,7 +80,7 @@ fn trainer(layers: usize, recompute: Recompute) -> train::Result<Trainer> {
     ]);
     let parts = Parts {
         method: Box::new(method),
-        feed: Box::new(Same(Batch { samples: 1, fields })),
+        feed: Box::new(Same(Batch { samples: 1, fields, beside: None })),
         callbacks: Vec::new(),
         checkpoints: None,
     };

@@ -40,6 +40,8 @@ pub struct TimestepSampler {
     density: Density,
     /// Moves every level towards noise, as a flow's schedule does; 1 leaves them.
     shift: f64,
+    /// The lowest and the highest level, where only a part of the density is visited.
+    range: Option<[f64; 2]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,11 +119,32 @@ impl TimestepSampler {
         Ok(TimestepSampler { shift, ..self })
     }
 
+    /// The same density between two levels, and nothing elsewhere: what an expert for a part of the levels
+    /// learns from.
+    ///
+    /// # Errors
+    ///
+    /// If the bounds are not in order within 0 and 1, or the density has nothing between them.
+    pub fn within(self, [lowest, highest]: [f64; 2]) -> Result<TimestepSampler> {
+        const NAME: &str = "timestep sampler";
+        check(NAME, "lowest level", lowest, 0.0..=1.0)?;
+        check(NAME, "highest level", highest, lowest..=1.0)?;
+        if let Density::Uniform { lowest: low, highest: high } = self.density {
+            check(NAME, "lowest level", shifted(low, self.shift), 0.0..=highest)?;
+            check(NAME, "highest level", shifted(high, self.shift), lowest..=1.0)?;
+        }
+        let range = [lowest, highest];
+        Ok(TimestepSampler { range: (range != [0.0, 1.0]).then_some(range), ..self })
+    }
+
     /// The level of one sample of `tokens` generated tokens (references do not count).
     ///
     /// `draw` is keyed by the step and by the sample's global index; its first numbers are used.
     pub fn level(&self, draw: Draw, tokens: usize) -> f32 {
         let normal = || f64::from(draw.normal(0..1)[0]);
+        if let Some(range) = self.range {
+            return self.level_between(range, draw, f64::from(draw.uniform(0..1)[0]), tokens);
+        }
         self.level_from(draw, f64::from(draw.uniform(0..1)[0]), normal, tokens)
     }
 
@@ -136,7 +159,32 @@ impl TimestepSampler {
     pub fn level_in(&self, part: u64, count: u64, draw: Draw, tokens: usize) -> f32 {
         assert!(part < count, "part {part} of {count}");
         let unit = (part as f64 + f64::from(draw.uniform(0..1)[0])) / count as f64;
+        if let Some(range) = self.range {
+            return self.level_between(range, draw, unit, tokens);
+        }
         self.level_from(draw, unit, || normal_quantile(unit), tokens)
+    }
+
+    /// The level between two bounds that a share `unit` of the density between them lies before.
+    fn level_between(&self, range: [f64; 2], draw: Draw, unit: f64, tokens: usize) -> f32 {
+        let level =
+            |share: f64| f64::from(self.level_from(draw, share, || normal_quantile(share), tokens));
+        let (first, last) = (1e-6, 1.0 - 1e-6);
+        let rises = level(first) < level(last);
+        // Levels rise or fall with the share that lies before them.
+        let share_at = |wanted: f64| {
+            let (mut low, mut high) = (first, last);
+            for _ in 0..50 {
+                let middle = 0.5 * (low + high);
+                match (level(middle) < wanted) == rises {
+                    true => low = middle,
+                    false => high = middle,
+                }
+            }
+            0.5 * (low + high)
+        };
+        let [from, to] = range.map(share_at);
+        level(from + unit * (to - from)).clamp(range[0], range[1]) as f32
     }
 
     /// The level for a uniform number, or for a normal one where the density is made of these.
@@ -157,7 +205,7 @@ impl TimestepSampler {
 
 impl From<Density> for TimestepSampler {
     fn from(density: Density) -> TimestepSampler {
-        TimestepSampler { density, shift: 1.0 }
+        TimestepSampler { density, shift: 1.0, range: None }
     }
 }
 

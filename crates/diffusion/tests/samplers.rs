@@ -213,3 +213,35 @@ fn parts_of_a_density_make_the_whole() {
     let (low, high) = (normal_below((logit(f64::from(level(3))) - 0.5) / 1.5), 3.0 / 16.0);
     assert!((high..=high + 1.0 / 16.0).contains(&low), "{low}");
 }
+
+/// A part of a density is that density where it lies: as often drawn as the whole one is there.
+#[test]
+fn a_part_of_a_density_is_the_density_there() {
+    for (index, whole) in samplers().into_iter().enumerate() {
+        for range in [[0.875, 1.0], [0.0, 0.875], [0.3, 0.6]] {
+            let Ok(part) = whole.within(range) else { continue };
+            let draw = |sample: u64| Draw::new(3).stream("level").sample(sample);
+            let inside = |level: &f32| (range[0]..=range[1]).contains(&f64::from(*level));
+            let mut want: Vec<f32> =
+                (0..60_000).map(|at| whole.level(draw(at), 2048)).filter(inside).collect();
+            let mut found: Vec<f32> = (0..20_000).map(|at| part.level(draw(at), 2048)).collect();
+            assert!(found.iter().all(inside), "{index}: {range:?}");
+            if want.len() < 1000 {
+                continue;
+            }
+            want.sort_by(f32::total_cmp);
+            found.sort_by(f32::total_cmp);
+            for share in [0.1, 0.25, 0.5, 0.75, 0.9] {
+                let at = |all: &[f32]| all[(share * all.len() as f64) as usize];
+                let off = (at(&found) - at(&want)).abs() as f64 / (range[1] - range[0]);
+                // LTX-2's mixes a uniform density in, whose share stays what it is.
+                let bound = if index == 3 { 0.15 } else { 0.04 };
+                assert!(off < bound, "{index} {range:?} at {share}: {off}");
+            }
+        }
+    }
+    let all = TimestepSampler::logit_normal(0.0, 1.0).unwrap();
+    assert_eq!(all.within([0.0, 1.0]).unwrap(), all);
+    assert!(all.within([0.9, 0.1]).is_err() && all.within([0.5, 1.5]).is_err());
+    assert!(TimestepSampler::uniform(0.0, 0.5).unwrap().within([0.8, 1.0]).is_err());
+}

@@ -1,4 +1,7 @@
-//! What a path holds: a safetensors file, a diffusers folder, a component of one, a config.
+//! What a path holds: a safetensors or GGUF file, a diffusers folder, a component of one, a config.
+
+mod file;
+mod gguf;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,22 +11,41 @@ use diffusion::Grouping;
 use families::{Defaults, Description};
 use folder::{ModelFolder, read_text, weight_files};
 use safetensors::SafeTensors;
+use serde::Serialize;
 
 use crate::error::{Error, Result};
 
+/// Something to say of what was found: of what, and what.
+pub type Fact = (String, String);
+
 /// What was found, component by component.
-#[derive(Debug)]
+#[derive(Debug, Default, Serialize)]
 pub struct Inspection {
     /// What the whole is.
     pub title: String,
-    /// What it can do here, or why nothing.
-    pub about: Vec<String>,
+    /// What there is to say of it, in order: what it can do here, or why nothing.
+    pub about: Vec<Fact>,
     /// Its components.
     pub components: Vec<ComponentReport>,
+    /// What a file says of itself.
+    pub metadata: BTreeMap<String, String>,
+    /// Its tensors, or those of all of its components.
+    pub tensors: Vec<TensorReport>,
+}
+
+/// One tensor.
+#[derive(Debug, Serialize)]
+pub struct TensorReport {
+    /// Its name; of a folder with its component before it.
+    pub name: String,
+    /// Its type.
+    pub dtype: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
 }
 
 /// One component or file.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct ComponentReport {
     /// Its name.
     pub name: String,
@@ -34,7 +56,7 @@ pub struct ComponentReport {
 }
 
 /// Sums over tensors.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Totals {
     /// Tensors.
     pub tensors: usize,
@@ -59,16 +81,42 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
     }
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("safetensors") => {
-            let weights = totals(&[path.to_owned()])?;
+            let (weights, tensors) = totals(&[path.to_owned()], "")?;
             let only = ComponentReport { name: name_of(path), class: None, weights: Some(weights) };
-            let (title, about) = ("safetensors file".to_owned(), Vec::new());
-            Ok(Inspection { title, about, components: vec![only] })
+            let mapped = kernels::map_file(path).map_err(|source| Error::read(path, source))?;
+            let wrong = |err: safetensors::SafeTensorError| nn::Error::Corrupt {
+                path: path.to_owned(),
+                reason: err.to_string(),
+            };
+            let (_, header) = SafeTensors::read_metadata(&mapped).map_err(wrong)?;
+            let metadata: BTreeMap<String, String> =
+                header.metadata().clone().unwrap_or_default().into_iter().collect();
+            let file = SafeTensors::deserialize(&mapped).map_err(wrong)?;
+            let (title, about) = file::about(path, &file, &metadata);
+            Ok(Inspection { title, about, components: vec![only], metadata, tensors })
+        }
+        Some("gguf") => {
+            let gguf::Header { version, metadata, tensors } = gguf::read(path)
+                .map_err(|reason| Error::Unknown(format!("{}: {reason}", path.display())))?;
+            let mut types: BTreeMap<String, usize> = BTreeMap::new();
+            tensors.iter().for_each(|own| *types.entry(own.dtype.clone()).or_default() += 1);
+            let types: Vec<String> =
+                types.into_iter().map(|(name, count)| format!("{name} ({count})")).collect();
+            let fact = |name: &str, value: String| (name.to_owned(), value);
+            let about = vec![
+                fact("version", version.to_string()),
+                fact("tensors", tensors.len().to_string()),
+                fact("types", types.join(", ")),
+                fact("here", "GGUF files are told about, not loaded".to_owned()),
+            ];
+            let title = "GGUF file".to_owned();
+            Ok(Inspection { title, about, metadata, tensors, ..Inspection::default() })
         }
         Some("json") => {
             let class = class_of(path)?;
             let title = class.clone().unwrap_or_else(|| "config without a class".to_owned());
             let components = vec![ComponentReport { name: name_of(path), class, weights: None }];
-            Ok(Inspection { title, about: Vec::new(), components })
+            Ok(Inspection { title, components, ..Inspection::default() })
         }
         _ if !path.exists() => {
             Err(Error::Unknown(format!("there is no file or folder {}", path.display())))
@@ -79,9 +127,10 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
 
 fn pipeline(path: &Path) -> Result<Inspection> {
     let folder = ModelFolder::open(path)?;
-    let mut components = Vec::new();
+    let (mut components, mut tensors) = (Vec::new(), Vec::new());
     for (name, class) in folder.components() {
-        let weights = weights_of(&path.join(name))?;
+        let (weights, own) = weights_of(&path.join(name), name)?;
+        tensors.extend(own);
         components.push(ComponentReport {
             name: name.to_owned(),
             class: Some(class.to_owned()),
@@ -90,26 +139,28 @@ fn pipeline(path: &Path) -> Result<Inspection> {
     }
     let about = match families::describe(&folder) {
         Ok(model) => about(&model),
-        Err(err) => vec![format!("cannot be used here: {err}")],
+        Err(err) => vec![("cannot be used here".to_owned(), err.to_string())],
     };
-    Ok(Inspection { title: format!("diffusers pipeline {}", folder.class()), about, components })
+    let title = format!("diffusers pipeline {}", folder.class());
+    Ok(Inspection { title, about, components, tensors, ..Inspection::default() })
 }
 
 fn component(path: &Path) -> Result<Inspection> {
     let names = ["config.json", "scheduler_config.json", "tokenizer_config.json"];
     let config = names.map(|name| path.join(name)).into_iter().find(|config| config.is_file());
     let class = config.map(|config| class_of(&config)).transpose()?.flatten();
-    let weights = weights_of(path)?;
+    let (weights, tensors) = weights_of(path, "")?;
     if class.is_none() && weights.is_none() {
         return Err(unknown(path));
     }
     let title = class.clone().unwrap_or_else(|| "folder of weights".to_owned());
     let components = vec![ComponentReport { name: name_of(path), class, weights }];
-    Ok(Inspection { title, about: Vec::new(), components })
+    Ok(Inspection { title, components, tensors, ..Inspection::default() })
 }
 
 /// What a model is for, line by line.
-fn about(model: &Description) -> Vec<String> {
+fn about(model: &Description) -> Vec<Fact> {
+    let fact = |name: &str, value: String| (name.to_owned(), value);
     let Defaults { steps, guidance, size: [frames, height, width], frame_rate } = model.defaults;
     let made = match model.geometry.grouping {
         Grouping::Picture => format!("pictures of {height} x {width}"),
@@ -125,30 +176,34 @@ fn about(model: &Description) -> Vec<String> {
         None => format!("in {steps} steps by {}, guidance {guidance}", model.scheduler.class()),
     };
     let mut lines = vec![
-        format!("family: {}", model.family.title),
-        format!("makes: {made}{sound}, {sampled} unless told otherwise"),
+        fact("family", model.family.title.to_owned()),
+        fact("makes", format!("{made}{sound}, {sampled} unless told otherwise")),
     ];
     if model.transformers.len() > 1 {
         let boundary = model.boundary.unwrap_or_default();
-        lines.push(format!("experts: {}, from timestep {boundary} on", model.transformers.len()));
+        let count = model.transformers.len();
+        lines.push(fact("experts", format!("{count}, from timestep {boundary} on")));
     }
     if !taken.is_empty() {
-        lines.push(format!("takes beside a prompt: {}", taken.join(", ")));
+        lines.push(fact("takes beside a prompt", taken.join(", ")));
     }
     lines
 }
 
 /// The weights of a component, which a scheduler or a tokenizer does not have.
-fn weights_of(folder: &Path) -> Result<Option<Totals>> {
+fn weights_of(folder: &Path, name: &str) -> Result<(Option<Totals>, Vec<TensorReport>)> {
     match weight_files(folder) {
-        Err(folder::Error::NoWeights(_)) => Ok(None),
-        files => Ok(Some(totals(&files?)?)),
+        Err(folder::Error::NoWeights(_)) => Ok((None, Vec::new())),
+        files => {
+            let (sums, tensors) = totals(&files?, name)?;
+            Ok((Some(sums), tensors))
+        }
     }
 }
 
 fn unknown(path: &Path) -> Error {
     Error::Unknown(format!(
-        "{} is neither a safetensors file, a JSON config nor a model folder",
+        "{} is neither a safetensors or GGUF file, a JSON config nor a folder of a model, a dataset or a run",
         path.display()
     ))
 }
@@ -166,22 +221,27 @@ fn class_of(path: &Path) -> Result<Option<String>> {
     Ok(class.and_then(|class| class.as_str()).map(str::to_owned))
 }
 
-fn totals(paths: &[PathBuf]) -> Result<Totals> {
-    let mut sums = Totals::default();
+/// Sums over the tensors of files, and the tensors by name, below `folder` if it has one.
+fn totals(paths: &[PathBuf], folder: &str) -> Result<(Totals, Vec<TensorReport>)> {
+    let (mut sums, mut all) = (Totals::default(), Vec::new());
     for path in paths {
         let wrong = |reason: String| nn::Error::Corrupt { path: path.to_owned(), reason };
         let file = kernels::map_file(path).map_err(|source| Error::read(path, source))?;
         let tensors = SafeTensors::deserialize(&file).map_err(|err| wrong(err.to_string()))?;
-        for (_, view) in tensors.iter() {
+        for (name, view) in tensors.iter() {
             let parameters = view.shape().iter().product::<usize>();
+            let name =
+                if folder.is_empty() { name.to_owned() } else { format!("{folder}: {name}") };
+            let dtype = format!("{:?}", view.dtype()).to_lowercase();
+            all.push(TensorReport { name, dtype: dtype.clone(), shape: view.shape().to_vec() });
             sums.tensors += 1;
             sums.parameters += parameters;
             sums.bytes += view.data().len();
-            *sums.types.entry(format!("{:?}", view.dtype()).to_lowercase()).or_default() +=
-                parameters;
+            *sums.types.entry(dtype).or_default() += parameters;
         }
     }
-    Ok(sums)
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((sums, all))
 }
 
 fn name_of(path: &Path) -> String {
@@ -191,7 +251,7 @@ fn name_of(path: &Path) -> String {
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
-        self.about.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        self.about.iter().try_for_each(|(name, value)| writeln!(f, "  {name}: {value}"))?;
         for ComponentReport { name, class, weights } in &self.components {
             write!(f, "  {name:<16} {:<32}", class.as_deref().unwrap_or("-"))?;
             match weights {
@@ -209,6 +269,18 @@ impl fmt::Display for Inspection {
                 }
             }
         }
+        for (key, value) in &self.metadata {
+            writeln!(f, "  metadata {key}: {}", shortened(value))?;
+        }
         Ok(())
     }
+}
+
+/// Characters of a value of the metadata that are shown.
+const LONGEST: usize = 100;
+
+/// A text on one line, cut where it is too long; what is no letter is escaped.
+fn shortened(text: &str) -> String {
+    let plain: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    if text.chars().count() > LONGEST { plain + "…" } else { plain }
 }

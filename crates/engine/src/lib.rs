@@ -34,7 +34,7 @@ mod vision;
 pub use encoder::{ClipSizes, EncoderSetup, FolderEncoder};
 pub use error::{Error, Field, Result};
 pub use estimate::{Estimate, StageWork};
-pub use inspect::{Inspection, inspect};
+pub use inspect::{ComponentReport, Fact, Inspection, TensorReport, inspect};
 pub use pipeline::{Frames, Latents, Pipeline, PipelineOutput, Residency, Setup};
 pub use plan::{Plan, SolverUsed, Used};
 pub use progress::{Progress, Silent};

@@ -315,15 +315,15 @@ impl Pipeline {
     ///
     /// # Errors
     /// They are not those of this transformer.
-    pub fn replace_transformer(&mut self, store: Store) -> Result<()> {
-        let network = &self.description.transformers[0].network;
-        Ok(self.transformers[0].replace(store, |weights| network.declare(weights))?)
+    pub fn replace_transformer(&mut self, expert: usize, store: Store) -> Result<()> {
+        let network = &self.description.transformers[expert].network;
+        Ok(self.transformers[expert].replace(store, |weights| network.declare(weights))?)
     }
 
-    /// Lets go of the transformer's parameters, or of its first expert's, even if they are nowhere
-    /// else: [`Pipeline::replace_transformer`] must come before the next run.
-    pub fn forget_transformer(&mut self) {
-        self.transformers[0] = Component::of(Store::new("a transformer that was let go of"));
+    /// Lets go of the parameters of a transformer, even if they are nowhere else:
+    /// [`Pipeline::replace_transformer`] must come before the next run.
+    pub fn forget_transformer(&mut self, expert: usize) {
+        self.transformers[expert] = Component::of(Store::new("a transformer that was let go of"));
     }
 
     pub(crate) fn device(&self) -> &Device {

@@ -173,24 +173,43 @@ fn beside(
     device: &Device,
     encode: Encode<'_>,
 ) -> Result<Tensor<3>> {
-    let [frames, height, width] = job.size;
+    let [_, height, width] = job.size;
     let pictures = [given.image.as_ref(), given.last_image.as_ref()];
-    let mut clips: Vec<Tensor<5>> =
-        pictures.into_iter().flatten().map(|it| it.clip([height, width], device)).collect();
-    let between = frames.saturating_sub(clips.len());
-    if between > 0 {
-        clips.insert(1, Tensor::zeros([1, 3, between, height, width], device));
-    }
-    let latents = encode(Tensor::cat(clips, 2))?;
-    let mask = given_frames(given, model, job, device);
-    Ok(patchify(Tensor::cat(vec![mask, latents], 1), model.geometry.patch))
+    let pictures = pictures.into_iter().flatten().map(|it| it.clip([height, width], device));
+    let channels = picture_channels(pictures.collect(), job.size[0], model, encode)?;
+    Ok(patchify(channels, model.geometry.patch))
 }
 
-/// One where a frame is given, zero elsewhere, `[1, M, f, h, w]`: the first frame counts `M` times.
-fn given_frames(given: &GivenMedia, model: &Description, job: &Job, device: &Device) -> Tensor<5> {
-    let (channels, [frames, rows, columns]) = (model.conditions.mask_channels, job.latents);
-    let last = job.size[0] - 1;
-    let is_given = |frame: usize| frame == 0 || (frame == last && given.last_image.is_some());
+/// Channels beside the noise, `[1, C', f, h, w]`, for a clip of so many frames of which the first is given,
+/// `[1, 3, 1, H, W]`, and maybe the last.
+pub(crate) fn picture_channels(
+    mut pictures: Vec<Tensor<5>>,
+    frames: usize,
+    model: &Description,
+    encode: Encode<'_>,
+) -> Result<Tensor<5>> {
+    let [_, _, _, height, width] = pictures[0].dims();
+    let (given, device) = (pictures.len(), pictures[0].device());
+    let between = frames.saturating_sub(given);
+    if between > 0 {
+        pictures.insert(1, Tensor::zeros([1, 3, between, height, width], &device));
+    }
+    let latents = encode(Tensor::cat(pictures, 2))?;
+    let [_, _, deep, rows, columns] = latents.dims();
+    let mask = given_frames((frames, given > 1), model, [deep, rows, columns], &device);
+    Ok(Tensor::cat(vec![mask, latents], 1))
+}
+
+/// One where a frame is given, the first and maybe the last, and zero elsewhere, `[1, M, f, h, w]`: the first
+/// frame counts `M` times.
+fn given_frames(
+    (all, with_last): (usize, bool),
+    model: &Description,
+    [frames, rows, columns]: [usize; 3],
+    device: &Device,
+) -> Tensor<5> {
+    let channels = model.conditions.mask_channels;
+    let is_given = |frame: usize| frame == 0 || (frame == all - 1 && with_last);
     let mut values = Vec::with_capacity(channels * frames);
     for channel in 0..channels {
         // Latent frame 0 holds the first frame alone, each later one as many as there are channels.

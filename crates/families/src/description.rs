@@ -191,25 +191,20 @@ impl Description {
         self.family.text.get(index).map(|own| own.rules)
     }
 
-    /// Whether it can be trained.
-    ///
-    /// # Errors
-    /// It has parts that training does not serve; the error names them.
-    pub fn trainable(&self) -> Result<()> {
-        let refuse = |reason: &str| Err(folder::Error::Unfit(reason.to_owned()).into());
-        if self.transformers.len() > 1 {
-            return refuse(
-                "the folder has two experts; training them is not supported: give a folder with one \
-                 transformer",
-            );
-        }
+    /// Whether pictures are shown to the transformer as channels beside the noise.
+    pub fn shows_channels(&self) -> bool {
         let channels = |condition| self.conditions.enters(condition) == Some(EntersAs::Channels);
-        match self.image_tokens.is_some() || Condition::ALL.into_iter().any(channels) {
-            true => refuse(
-                "the model is shown pictures as channels or by an image encoder; training it is not \
-                 supported: give a text-to-video folder",
-            ),
-            false => Ok(()),
+        Condition::ALL.into_iter().any(channels)
+    }
+
+    /// The noise levels that an expert predicts at, from 0 (clean) to 1.
+    pub fn expert_levels(&self, expert: usize) -> [f64; 2] {
+        match self.boundary.filter(|_| self.transformers.len() > 1) {
+            None => [0.0, 1.0],
+            Some(boundary) => {
+                let level = self.process.level(boundary);
+                if expert == 0 { [level, 1.0] } else { [0.0, level] }
+            }
         }
     }
 }

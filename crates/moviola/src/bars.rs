@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::Progress;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::clock::Clock;
 use crate::voice::{Meter, Voice};
@@ -59,11 +58,4 @@ impl<'a> Bars<'a> {
     pub(crate) fn stages(&self) -> &[(String, f64)] {
         &self.stages
     }
-}
-
-/// A bar over clips that names the one at hand.
-pub(crate) fn over_clips(stage: &'static str, total: usize) -> ProgressBar {
-    let style = "{prefix:<8} {bar:32} {pos}/{len}  {elapsed} elapsed, {eta} left  {wide_msg}";
-    let style = ProgressStyle::with_template(style).expect("the template is a constant");
-    ProgressBar::new(total as u64).with_style(style).with_prefix(stage)
 }

@@ -1,18 +1,21 @@
 //! Which clips `preprocess` and `doctor` are about, and what they find of them.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::builder::RangedU64ValueParser;
+use data::media;
 use data::preprocess::{
-    Buckets, Cause, DoctorReport, Media, Probe, RgbFrame, Rules, doctor, find_sources,
+    Buckets, Cause, DoctorReport, Extract, ManifestEntry, Media, Probe, Resampled, RgbFrame, Rules,
+    doctor, find_sources, read_captions, suggest,
 };
 use data::store::Bucket;
 use engine::ClipSizes;
-use indicatif::ProgressBar;
 
-use crate::bars;
 use crate::failure::{Failure, Outcome};
+use crate::voice::{Meter, Voice};
 
 /// Clips, and the sizes they are brought to.
 #[derive(clap::Args, Clone, Debug)]
@@ -23,9 +26,22 @@ pub(crate) struct Clips {
     #[arg(long, value_name = "FOLDER|TABLE")]
     pub(crate) data: PathBuf,
     /// A size that clips are cut and scaled to, like 832x480x81; repeat it for several, and each clip
-    /// gets the one that suits it best [default: the model's own]
-    #[arg(long, value_name = "WxHxFRAMES")]
-    bucket: Vec<Bucket>,
+    /// gets the one that suits it best. `auto` takes those that `doctor --suggest-buckets` proposes
+    /// [default: the model's own]
+    #[arg(long, value_name = "WxHxFRAMES|auto")]
+    bucket: Vec<BucketArgument>,
+    /// What is taken of clips that are longer than their bucket: the head, one chunk after the other, a
+    /// piece every STRIDE frames, or so many pieces from beginning to end
+    #[arg(long, value_name = "head|chunk|slide[:STRIDE]|uniform[:PIECES]", default_value_t)]
+    extract: Extract,
+    /// Bring clips to this rate by leaving frames out; those that are slower are skipped [default: each
+    /// keeps its own]
+    #[arg(long, value_name = "N")]
+    fps: Option<f64>,
+    /// A word that every caption begins with, unless it has it already; clips without a caption get the
+    /// word alone
+    #[arg(long, value_name = "WORD")]
+    trigger: Option<String>,
     /// How much a clip may be enlarged before it is skipped instead; 1 is not at all
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     enlarge: f64,
@@ -36,38 +52,41 @@ pub(crate) struct Clips {
     reference_scale: usize,
 }
 
-impl Clips {
-    /// The buckets asked for, or the model's own, under the rules of the model.
-    ///
-    /// # Errors
-    /// There are none, or the model cannot encode one.
-    pub(crate) fn buckets(&self, sizes: Option<ClipSizes>) -> Outcome<Buckets> {
-        if !(self.enlarge.is_finite() && self.enlarge > 0.0) {
-            let reason = format!("--enlarge is {}; give a number above 0, like 1.5", self.enlarge);
-            return Err(Failure::Refused(reason));
-        }
-        let list = match (self.bucket.is_empty(), sizes) {
-            (false, _) => self.bucket.clone(),
-            (true, Some(sizes)) => vec![sizes.own],
-            (true, None) => {
-                let reason = "there is no bucket; give --bucket, like 832x480x81, or --model";
-                return Err(Failure::refused(reason));
-            }
-        };
-        let rules = sizes.map_or_else(Rules::default, |sizes| sizes.rules);
-        let buckets = Buckets::new(list, Rules { most_enlarged: self.enlarge, ..rules })?;
-        match self.reference_scale {
-            1 => Ok(buckets),
-            scale => Ok(buckets.with_reference_scale(scale)?),
+/// A bucket that a user asks for.
+#[derive(Clone, Copy, Debug)]
+enum BucketArgument {
+    /// Those that suit the clips.
+    Auto,
+    /// This one.
+    Size(Bucket),
+}
+
+impl FromStr for BucketArgument {
+    type Err = data::Error;
+
+    fn from_str(text: &str) -> Result<BucketArgument, data::Error> {
+        match text {
+            "auto" => Ok(BucketArgument::Auto),
+            text => text.parse().map(BucketArgument::Size),
         }
     }
+}
 
-    /// Looks at every clip.
+/// What there is to be looked at, and how.
+pub(crate) struct Listed<'a> {
+    entries: Vec<ManifestEntry>,
+    media: &'a dyn Media,
+    voice: Voice,
+}
+
+impl Clips {
+    /// The clips, which are read by `media`.
     ///
     /// # Errors
-    /// There are none, or the table cannot be read.
-    pub(crate) fn examine(&self, media: &dyn Media, buckets: &Buckets) -> Outcome<DoctorReport> {
-        let entries = find_sources(&self.data)?;
+    /// There are none, the table cannot be read, an argument would do nothing, or the programs that read
+    /// videos are missing.
+    pub(crate) fn list<'a>(&self, media: &'a dyn Media, voice: Voice) -> Outcome<Listed<'a>> {
+        let mut entries = find_sources(&self.data)?;
         if entries.is_empty() {
             return Err(Failure::Refused(format!(
                 "there are no clips in {}; give a folder with videos or pictures, or a table that \
@@ -83,24 +102,206 @@ impl Clips {
                 self.data.display()
             )));
         }
-        let bar = bars::over_clips("look", entries.len());
-        let report = doctor(&entries, &Watched { media, bar: &bar }, buckets);
-        bar.finish_and_clear();
-        Ok(report)
+        if self.fps.is_some_and(|fps| !(fps.is_finite() && fps > 0.0 && fps <= 1000.0)) {
+            return Err(Failure::refused("--fps: give a number above 0 and up to 1000, like 16"));
+        }
+        if let Some(word) = &self.trigger {
+            trigger(&mut entries, word)?;
+        }
+        readable(&entries)?;
+        Ok(Listed { entries, media, voice })
+    }
+
+    /// The captions of a file, and the one size of clips that they are for.
+    ///
+    /// # Errors
+    /// There are none, or arguments that only clips have.
+    pub(crate) fn captions(&self, sizes: ClipSizes) -> Outcome<(Vec<String>, Bucket, f64)> {
+        let bucket = match self.bucket[..] {
+            [] => sizes.own,
+            [BucketArgument::Size(bucket)] => bucket,
+            _ => return Err(Failure::refused("--texts: give one --bucket, the size of the clips")),
+        };
+        let list = Buckets::new(vec![bucket], sizes.rules)?;
+        if self.extract != Extract::Head || self.reference_scale != 1 {
+            let reason = "--texts: there are no clips that --extract or --reference-scale is about";
+            return Err(Failure::refused(reason));
+        }
+        let mut captions = read_captions(&self.data)?;
+        if captions.is_empty() {
+            return Err(Failure::Refused(format!(
+                "--texts: {} holds no captions; write one a line",
+                self.data.display()
+            )));
+        }
+        if let Some(word) = self.trigger.as_deref().map(str::trim) {
+            captions.iter_mut().filter(|own| !own.contains(word)).for_each(|own| {
+                *own = format!("{word}, {own}");
+            });
+        }
+        Ok((captions, list.list()[0], self.fps.or(sizes.frame_rate).unwrap_or(1.0)))
+    }
+
+    /// The buckets asked for, those that suit the clips, or the model's own, under the rules of the model.
+    ///
+    /// # Errors
+    /// There are none, or the model cannot encode one.
+    pub(crate) fn buckets(
+        &self,
+        sizes: Option<ClipSizes>,
+        listed: &Listed<'_>,
+    ) -> Outcome<Buckets> {
+        if !(self.enlarge.is_finite() && self.enlarge > 0.0) {
+            let reason = format!("--enlarge is {}; give a number above 0, like 1.5", self.enlarge);
+            return Err(Failure::Refused(reason));
+        }
+        let mut list: Vec<Bucket> = Vec::new();
+        for own in &self.bucket {
+            match own {
+                BucketArgument::Size(bucket) => list.push(*bucket),
+                BucketArgument::Auto => list.extend(self.suggested(sizes, listed)?),
+            }
+        }
+        let list = match (list.is_empty(), sizes) {
+            (false, _) => list,
+            (true, Some(sizes)) if self.bucket.is_empty() => vec![sizes.own],
+            (true, _) if !self.bucket.is_empty() => {
+                let reason =
+                    "--bucket auto: no clip can be read and is large enough for any bucket";
+                return Err(Failure::refused(reason));
+            }
+            (true, _) => {
+                let reason =
+                    "there is no bucket; give --bucket, like 832x480x81 or auto, or --model";
+                return Err(Failure::refused(reason));
+            }
+        };
+        let rules = sizes.map_or_else(Rules::default, |sizes| sizes.rules);
+        let buckets = Buckets::new(list, Rules { most_enlarged: self.enlarge, ..rules })?;
+        match self.reference_scale {
+            1 => Ok(buckets),
+            scale => Ok(buckets.with_reference_scale(scale)?),
+        }
+    }
+
+    /// The buckets asked for, or where none is, those that suit the clips.
+    ///
+    /// # Errors
+    /// There are none, or the model cannot encode one.
+    pub(crate) fn or_suggested(
+        &self,
+        sizes: Option<ClipSizes>,
+        listed: &Listed<'_>,
+    ) -> Outcome<Buckets> {
+        let mut own = self.clone();
+        if own.bucket.is_empty() {
+            own.bucket.push(BucketArgument::Auto);
+        }
+        own.buckets(sizes, listed)
+    }
+
+    /// The buckets that suit the clips, under the rules of the model.
+    ///
+    /// # Errors
+    /// A number that cannot be.
+    pub(crate) fn suggested(
+        &self,
+        sizes: Option<ClipSizes>,
+        listed: &Listed<'_>,
+    ) -> Outcome<Vec<Bucket>> {
+        let (own, rules) =
+            sizes.map_or((USUAL, Rules::default()), |sizes| (sizes.own, sizes.rules));
+        let media = listed.watched();
+        let probes = self.at_rate(&media, |media| {
+            let found = listed.entries.iter().filter_map(|entry| media.probe(&entry.path).ok());
+            found.collect::<Vec<_>>()
+        });
+        media.finish();
+        Ok(suggest(&probes, &own, &rules))
+    }
+
+    /// Looks at every clip.
+    pub(crate) fn examine(&self, listed: &Listed<'_>, buckets: &Buckets) -> DoctorReport {
+        let media = listed.watched();
+        let report = self.at_rate(&media, |media| doctor(&listed.entries, media, buckets));
+        media.finish();
+        report.extracted(self.extract)
+    }
+
+    /// Does something with clips at the rate that was asked for.
+    pub(crate) fn at_rate<T>(&self, media: &dyn Media, work: impl FnOnce(&dyn Media) -> T) -> T {
+        match self.fps {
+            Some(fps) => work(&Resampled { media, fps }),
+            None => work(media),
+        }
+    }
+
+    /// The rate that was asked for.
+    pub(crate) fn fps(&self) -> Option<f64> {
+        self.fps
+    }
+}
+
+/// What clips become where nobody names a model.
+const USUAL: Bucket = Bucket { frames: 81, height: 480, width: 832 };
+
+/// Puts a word before every caption that does not have it.
+fn trigger(entries: &mut [ManifestEntry], word: &str) -> Outcome {
+    let word = word.trim();
+    if word.is_empty() {
+        return Err(Failure::refused("--trigger is empty; give a word, or leave it out"));
+    }
+    for entry in entries {
+        entry.caption = Some(match entry.caption.as_deref().map(str::trim) {
+            None | Some("") => word.to_owned(),
+            Some(caption) if caption.contains(word) => caption.to_owned(),
+            Some(caption) => format!("{word}, {caption}"),
+        });
+    }
+    Ok(())
+}
+
+/// Refuses videos where the programs that read them are missing, once for all of them.
+fn readable(entries: &[ManifestEntry]) -> Outcome {
+    let files = entries.iter().flat_map(|entry| {
+        [Some(&entry.path), entry.reference.as_ref(), entry.mask.as_ref()].into_iter().flatten()
+    });
+    let videos = files.filter(|path| !media::is_picture(path) && path.is_file()).count();
+    match media::missing_reader().filter(|_| videos > 0) {
+        None => Ok(()),
+        Some(program) => Err(Failure::Refused(format!(
+            "--data: {videos} of the files are videos, which the program `{program}` reads, and it was \
+             not found; install ffmpeg, which brings ffprobe"
+        ))),
+    }
+}
+
+impl<'a> Listed<'a> {
+    fn watched(&self) -> Watched<'a> {
+        let meter = self.voice.meter("look", self.entries.len() as u64);
+        Watched { media: self.media, seen: RefCell::new((0, meter)) }
     }
 }
 
 /// Media whose use is seen.
 struct Watched<'a> {
     media: &'a dyn Media,
-    bar: &'a ProgressBar,
+    /// How many files were looked at, and who shows it.
+    seen: RefCell<(u64, Meter)>,
+}
+
+impl Watched<'_> {
+    fn finish(self) {
+        self.seen.into_inner().1.finish();
+    }
 }
 
 impl Media for Watched<'_> {
     fn probe(&self, path: &Path) -> Result<Probe, Cause> {
-        self.bar.set_message(path.display().to_string());
         let probe = self.media.probe(path);
-        self.bar.inc(1);
+        let (count, meter) = &mut *self.seen.borrow_mut();
+        *count += 1;
+        meter.reach(*count, &path.display().to_string());
         probe
     }
 

@@ -22,9 +22,9 @@ pub(crate) struct Arguments {
     /// What to write [default: a LoRA if one was trained, else a folder]
     #[arg(long = "as", value_enum)]
     kind: Option<KindName>,
-    /// The running average instead of the last step
-    #[arg(long)]
-    ema: bool,
+    /// The running average instead of the last step; of several the one of this decay, or the first
+    #[arg(long, value_name = "DECAY", num_args = 0..=1)]
+    ema: Option<Option<f64>>,
     /// How layers are called [default: diffusers]
     #[arg(long, value_enum)]
     dialect: Option<DialectName>,
@@ -75,7 +75,11 @@ enum Dtype {
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let writing = Writing::watch_at_once()?;
     writing.expect([arguments.output.clone()]);
-    let which = if arguments.ema { Which::Average } else { Which::Live };
+    let which = match arguments.ema {
+        None => Which::Live,
+        Some(None) => Which::Average,
+        Some(Some(decay)) => Which::Decay(decay),
+    };
     let (device, hub) = (Device::flex(), hub::from_environment());
     let student = Student::open_role(&arguments.run, &arguments.role, which, &device, &hub)?;
     let own = if student.lora().is_some() { KindName::Lora } else { KindName::Folder };

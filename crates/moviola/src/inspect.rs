@@ -3,16 +3,17 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use engine::RoundedMatrix;
+use engine::{Inspection, RoundedMatrix, TensorReport};
 use kernels::{InstructionSet, Operands};
 
 use crate::failure::Outcome;
-use crate::{say, threads};
+use crate::{found, say, threads};
 
 /// What to tell about.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A file or a folder.
+    /// A file or a folder: a model, a component, a LoRA, a VAE, a dataset or a shard of it, a run or a
+    /// checkpoint of it, a config, a GGUF file.
     #[arg(required_unless_present = "machine")]
     path: Option<PathBuf>,
     /// Tell instead which instruction sets there are, which this machine has, and how fast each
@@ -22,6 +23,12 @@ pub(crate) struct Arguments {
     /// Tell instead what `generate --quantize int8` would round in a diffusers folder, and by how much.
     #[arg(long, requires = "path", conflicts_with = "machine")]
     quantization: bool,
+    /// List every tensor with its type and shape.
+    #[arg(long, requires = "path", conflicts_with = "quantization")]
+    tensors: bool,
+    /// Write it as JSON, with all metadata in full.
+    #[arg(long, requires = "path", conflicts_with = "quantization")]
+    json: bool,
     /// Threads to measure with [default: one per core].
     #[arg(long, value_name = "N", requires = "machine")]
     threads: Option<usize>,
@@ -39,12 +46,32 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             let matrices = pool.install(|| engine::quantization(path))?;
             Ok(say(format_args!("{}", quantization(&matrices)))?)
         }
-        Some(path) => Ok(say(format_args!("{}", engine::inspect(path)?))?),
+        Some(path) => tell(arguments, found::inspect(path)?),
         None => {
             let threads = threads::count(arguments.threads)?;
             Ok(say(format_args!("{}", machine(threads, threads::instruction_set()?)?))?)
         }
     }
+}
+
+/// Tells what was found, in the form that was asked for.
+fn tell(arguments: &Arguments, mut found: Inspection) -> Outcome {
+    if arguments.json {
+        if !arguments.tensors {
+            found.tensors.clear();
+        }
+        let text = serde_json::to_string_pretty(&found).expect("what was found is JSON");
+        return Ok(say(format_args!("{text}\n"))?);
+    }
+    say(format_args!("{found}"))?;
+    if arguments.tensors {
+        for TensorReport { name, dtype, shape } in &found.tensors {
+            let name: String = name.chars().flat_map(char::escape_debug).collect();
+            let shape = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
+            say(format_args!("{dtype:<6} {shape:>20}  {name}\n"))?;
+        }
+    }
+    Ok(())
 }
 
 /// The table of instruction sets, each with the rates that its own kernels reach.

@@ -1,13 +1,16 @@
 //! The command: arguments, signals, progress bars and exit codes. Everything else lives below.
 
 mod bars;
+mod changes;
 mod clips;
 mod clock;
+mod completions;
 mod device;
 mod doctor;
 mod exam;
 mod export;
 mod failure;
+mod found;
 mod generate;
 mod given;
 mod hub;
@@ -69,11 +72,15 @@ enum Command {
     Preprocess(Box<preprocess::Arguments>),
     /// Tell which clips of a dataset would be skipped, and why.
     Doctor(Box<doctor::Arguments>),
-    /// Tell what a safetensors file, a diffusers folder or a config is, or what this machine can do.
+    /// Tell what a model, a LoRA, a dataset, a run or another file is, or what this machine can do.
     #[command(
         after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors\n  moviola inspect --machine"
     )]
     Inspect(inspect::Arguments),
+    /// Print what makes a shell complete these commands and their arguments.
+    Completions(completions::Completions),
+    /// Write the manual pages of all commands into a folder.
+    Man(completions::Man),
 }
 
 impl Command {
@@ -87,6 +94,8 @@ impl Command {
             Command::Preprocess(_) => "preprocess",
             Command::Doctor(_) => "doctor",
             Command::Inspect(_) => "inspect",
+            Command::Completions(_) => "completions",
+            Command::Man(_) => "man",
         }
     }
 }
@@ -111,9 +120,11 @@ fn main() -> ExitCode {
         Command::Train(arguments) => done(train::run(&arguments, voice)),
         Command::Export(arguments) => done(export::run(&arguments)),
         Command::Exam(arguments) => done(exam::run(&arguments, voice, &clock)),
-        Command::Preprocess(arguments) => preprocess::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Preprocess(arguments) => preprocess::run(&arguments, voice),
+        Command::Doctor(arguments) => doctor::run(&arguments, voice),
         Command::Inspect(arguments) => done(inspect::run(&arguments)),
+        Command::Completions(arguments) => done(completions::run(&arguments)),
+        Command::Man(arguments) => done(completions::write_manual(&arguments)),
     };
     finish(result, voice)
 }

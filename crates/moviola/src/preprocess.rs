@@ -7,14 +7,18 @@ use std::process::ExitCode;
 use burn::tensor::{DType, FloatDType};
 use clap::ValueEnum;
 use data::aside::UNFINISHED;
-use data::preprocess::{DoctorReport, Encode, MediaFiles, Planned, Skipped, Summary, preprocess};
+use data::preprocess::{
+    DoctorReport, Encode, Media, MediaFiles, Planned, Skipped, Summary, preprocess,
+    preprocess_texts,
+};
 use data::store::{Dataset, LATENTS, Writer};
 use engine::{EncoderSetup, FolderEncoder};
 
 use crate::clips::Clips;
 use crate::failure::{Failure, Outcome};
 use crate::signals::INTERRUPTED;
-use crate::{bars, device, hub, signals, threads};
+use crate::voice::Voice;
+use crate::{device, hub, signals, threads};
 
 /// Encode clips and captions for training.
 #[derive(clap::Args, Clone, Debug)]
@@ -29,6 +33,10 @@ pub(crate) struct Arguments {
     /// kept, those that are no longer listed are removed
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
+    /// --data is a file of captions, one a line, and there are no clips: for distillation, whose student
+    /// makes its own. --bucket is their size
+    #[arg(long)]
+    texts: bool,
     /// The type that latents and embeddings are stored in; bf16 takes half the space
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
@@ -61,11 +69,11 @@ enum Dtype {
 ///
 /// # Errors
 /// Something is wrong with the arguments, the model or the dataset, or nothing can be encoded.
-pub(crate) fn run(arguments: &Arguments) -> Outcome<ExitCode> {
-    threads::within(arguments.threads, || work(arguments))
+pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
+    threads::within(arguments.threads, || work(arguments, voice))
 }
 
-fn work(arguments: &Arguments) -> Outcome<ExitCode> {
+fn work(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
     let device = device::parse(&arguments.device)?;
     let dtype = match arguments.dtype {
         Dtype::F32 => FloatDType::F32,
@@ -73,10 +81,14 @@ fn work(arguments: &Arguments) -> Outcome<ExitCode> {
     };
     let model = folder::locate(&arguments.model, &hub::from_environment())?;
     let mut encoder = FolderEncoder::open(&model, &EncoderSetup { device, dtype })?;
-    let buckets = arguments.clips.buckets(Some(encoder.sizes()))?;
+    if arguments.texts {
+        return texts(arguments, &mut encoder, voice);
+    }
+    let listed = arguments.clips.list(&MediaFiles, voice)?;
+    let buckets = arguments.clips.buckets(Some(encoder.sizes()), &listed)?;
     check_output(&arguments.output, &encoder, dtype)?;
-    let DoctorReport { planned, skipped } = arguments.clips.examine(&MediaFiles, &buckets)?;
-    tell(&skipped);
+    let DoctorReport { planned, skipped } = arguments.clips.examine(&listed, &buckets);
+    tell(&skipped, voice);
     if planned.is_empty() {
         return Err(Failure::Refused(format!(
             "none of the {} clips of {} can be encoded; nothing was written",
@@ -84,33 +96,61 @@ fn work(arguments: &Arguments) -> Outcome<ExitCode> {
             arguments.clips.data.display()
         )));
     }
-    let summary = encode(&planned, &mut encoder, &arguments.output)?;
-    tell(&summary.failed);
+    let summary = arguments.clips.at_rate(&MediaFiles, |media| {
+        encode(&planned, (media, voice), &mut encoder, &arguments.output)
+    })?;
+    tell(&summary.failed, voice);
     finish(&arguments.output, &summary, skipped.len())
 }
 
+/// Encodes captions alone.
+fn texts(arguments: &Arguments, encoder: &mut FolderEncoder, voice: Voice) -> Outcome<ExitCode> {
+    let (captions, bucket, fps) = arguments.clips.captions(encoder.sizes())?;
+    match Dataset::open(&arguments.output) {
+        Ok(dataset) => dataset.check_encoders(&encoder.fingerprint())?,
+        Err(data::Error::EmptyDataset { .. }) => {}
+        Err(data::Error::NoDataset { .. }) => no_other_files(&arguments.output)?,
+        Err(error) => return Err(error.into()),
+    }
+    let mut writer = Writer::open(&arguments.output, &encoder.fingerprint(), SHARD_BYTES)?;
+    let stop = signals::watch()?;
+    if !writer.has_null_text() {
+        writer.put_null_text(&encoder.null_text()?)?;
+    }
+    let mut meter = voice.meter("encode", captions.len() as u64);
+    let mut progress = |at: data::preprocess::Progress<'_>| meter.reach(at.done as u64, at.id);
+    let place = (bucket, fps);
+    let done = preprocess_texts(&captions, place, encoder, &mut writer, &mut progress, &stop);
+    meter.finish();
+    drop(writer);
+    finish(&arguments.output, &done?, 0)
+}
+
 /// Encodes into the dataset and shows how far it is.
-fn encode(planned: &[Planned], encoder: &mut FolderEncoder, output: &Path) -> Outcome<Summary> {
+fn encode(
+    planned: &[Planned],
+    (media, voice): (&dyn Media, Voice),
+    encoder: &mut FolderEncoder,
+    output: &Path,
+) -> Outcome<Summary> {
     let mut writer = Writer::open(output, &encoder.fingerprint(), SHARD_BYTES)?;
     let stop = signals::watch()?;
     if !writer.has_null_text() {
         writer.put_null_text(&encoder.null_text()?)?;
     }
-    let bar = bars::over_clips("encode", planned.len());
-    bar.tick();
+    let mut meter = voice.meter("encode", planned.len() as u64);
     let mut progress = |progress: data::preprocess::Progress<'_>| {
-        bar.set_position(progress.done as u64);
-        bar.set_message(progress.id.to_owned());
+        meter.reach(progress.done as u64, progress.id);
     };
-    let summary = preprocess(planned, &MediaFiles, encoder, &mut writer, &mut progress, &stop);
-    bar.finish_and_clear();
+    let summary = preprocess(planned, media, encoder, &mut writer, &mut progress, &stop);
+    meter.finish();
     Ok(summary?)
 }
 
 /// Says which clips are left out, and why.
-fn tell(skipped: &[Skipped]) {
+fn tell(skipped: &[Skipped], voice: Voice) {
     for Skipped { id, reason } in skipped {
-        eprintln!("skipped {id}: {reason}");
+        voice.warn(&format!("skipped {id}: {reason}"));
     }
 }
 

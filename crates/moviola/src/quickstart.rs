@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::exam::{self, Sampling};
 use crate::failure::{Failure, Outcome};
 use crate::report::Told;
-use crate::session::{self, Learnt};
+use crate::session::{self, Going, Learnt};
 use crate::voice::Voice;
 use crate::{hub, output, report, signals, threads};
 
@@ -73,7 +73,7 @@ fn show(
         Some(path) => path.display().to_string(),
         None => BUILT_IN.to_owned(),
     };
-    let learnt = session::learn(recipe, folder, &stop, &device, (&name, voice))?;
+    let learnt = session::learn(recipe, folder, &stop, &device, (&name, voice), &Going::default())?;
     if earlier {
         // It may be of a shorter run.
         std::fs::remove_dir_all(&model).map_err(|err| {
@@ -93,7 +93,7 @@ fn show(
     write_summary(folder, summary, &learnt)?;
     let page = Page::new("Shapes that move as they are told");
     let rate = FrameRate::from_number(pipeline.description().defaults.frame_rate)?;
-    let page = report::with_exam(page, &score, &answers, (folder, rate))?;
+    let page = report::with_exam(page, &score, &answers, shapes, (folder, rate))?;
     let told = Told { recipe, name: &name, learnt: &learnt, folder };
     let page = report::with_run(page, &told)?;
     report::write(page, folder)?;
@@ -130,7 +130,7 @@ fn is_ours(model: &Path) -> Outcome<bool> {
 fn shapes(recipe: &Recipe) -> Outcome<&ShapesConfig> {
     match &recipe.data.source {
         SourceConfig::Shapes(shapes) => Ok(shapes),
-        SourceConfig::Store(_) => Err(Failure::Refused(
+        SourceConfig::Store(_) | SourceConfig::Mix(_) => Err(Failure::Refused(
             "quickstart is about the shapes world; run other recipes with `moviola train`"
                 .to_owned(),
         )),

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use data::media::{ClipWriter, Frame, FrameRate};
+use data::world::Judge;
 use journal::{CaptionedClip, Page, Verdict};
-use recipe::{Answer, LearnsConfig, Recipe, Score, SeenClip, Share, SourceConfig};
+use recipe::{Answer, LearnsConfig, Recipe, Score, SeenClip, ShapesConfig, Share, SourceConfig};
 
+use crate::changes;
 use crate::failure::{Failure, Outcome};
 use crate::session::Learnt;
 use crate::voice::duration;
@@ -42,6 +44,9 @@ pub(crate) fn with_run(page: Page, told: &Told<'_>) -> Outcome<Page> {
     let dataset = match &recipe.data.source {
         SourceConfig::Shapes(_) => "the shapes world".to_owned(),
         SourceConfig::Store(store) => store.path.clone(),
+        SourceConfig::Mix(mix) => {
+            mix.of.iter().map(|part| part.path.clone()).collect::<Vec<_>>().join(", ")
+        }
     };
     let learns = match &student.learns {
         LearnsConfig::All => "all of it".to_owned(),
@@ -71,7 +76,9 @@ pub(crate) fn with_run(page: Page, told: &Told<'_>) -> Outcome<Page> {
         ("date", date(SystemTime::now())),
         ("made by", format!("moviola {}", env!("CARGO_PKG_VERSION"))),
     ];
-    let page = page.facts("The run", facts);
+    let changed = changes::told(folder)?;
+    let changed = changed.into_iter().map(|line| ("changed", line));
+    let page = page.facts("The run", facts.into_iter().chain(changed));
     let page = with_looks(page, &recipe::looks(folder, learnt.step)?)?;
     Ok(page.history("How it went", &history))
 }
@@ -133,8 +140,10 @@ pub(crate) fn with_exam(
     page: Page,
     score: &Score,
     answers: &[Answer],
+    shapes: &ShapesConfig,
     (folder, rate): (&Path, FrameRate),
 ) -> Outcome<Page> {
+    let judge = Judge::new(&shapes.world);
     let row = |name: &str, share: Share| journal::Score {
         name: name.to_owned(),
         right: share.right as u64,
@@ -163,12 +172,58 @@ pub(crate) fn with_exam(
             .map_err(refused)?;
         shown.push(match wrong.is_empty() {
             true => clip,
-            false => clip.with_note(format!("not read: {}", wrong.join(", "))),
+            false => {
+                let why = judge.explain(&answer.clip, &answer.scene).join("; ");
+                clip.with_note(format!("not read: {} ({why})", wrong.join(", ")))
+            }
         });
     }
     let number = format!("{:.1} %", score.all.percent());
     let meaning = format!("of clips are right in shape, colour and direction ({})", score.all);
-    Ok(page.headline(&number, &meaning).scores("Marks", rows).clips("All clips", shown))
+    let page = page.headline(&number, &meaning);
+    let page = introduction(shapes)?.iter().fold(page, |page, text| page.text(text));
+    let page = page.scores("Marks", rows).text(CHANCE);
+    let page = page.clips("All clips", shown).text(NOT_READ);
+    Ok(NEXT.iter().fold(page.text("What to do next:"), |page, text| page.text(text)))
+}
+
+/// What a model that draws anything would score.
+const CHANCE: &str = "Chance: a model that drew any of the 48 scenes whatever it was asked for would be right in shape in 33 %, in colour and \
+                      in direction in 25 %, and in all three in 2.1 %; one that drew noise, in none.";
+
+/// What the notes below clips mean.
+const NOT_READ: &str = "A judge looks at the pixels of each clip, not at what was asked for, and names shape, colour and direction only where \
+                        they leave no doubt. \u{201c}Not read\u{201d} means that it named another one, or none; in brackets is what it measured, \
+                        and the limit.";
+
+/// Commands that a newcomer may type.
+const NEXT: [&str; 3] = [
+    "moviola generate --model quickstart/model --prompt \u{201c}a blue square moves up\u{201d} --output square.gif makes a clip of your own.",
+    "moviola train recipes/quickstart.yaml --run runs/longer --set loop.steps=8000 learns for longer; recipes/learn/ has first frames, \
+     inpainting, sound and distillation on the same world.",
+    "moviola preprocess, train recipes/wan-lora.yaml and export do the same with your clips and a real model: docs/training.md.",
+];
+
+/// What a newcomer looks at.
+fn introduction(shapes: &ShapesConfig) -> Outcome<Vec<String>> {
+    let world = &shapes.world;
+    let mut all = vec![format!(
+        "A small transformer learnt from {} rendered clips of {} frames of {} x {} pixels: a circle, a square or a triangle in one of four \
+         colours moves in one of four directions, and a caption says which. It saw {} of the scenes. Then it made every scene twice from \
+         noise and its caption alone.",
+        shapes.clips,
+        world.frames,
+        world.width,
+        world.height,
+        shapes.scenes()?.len(),
+    )];
+    if !shapes.withheld.is_empty() {
+        all.push(format!(
+            "These scenes were withheld, so that the model has to put their words together by itself: {}.",
+            shapes.withheld.join("; ")
+        ));
+    }
+    Ok(all)
 }
 
 fn write_clip(path: &Path, answer: &Answer, rate: FrameRate) -> data::media::Result<()> {

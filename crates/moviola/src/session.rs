@@ -1,6 +1,6 @@
 //! A training run from its recipe to its last step: what `train` and `quickstart` share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -8,8 +8,9 @@ use std::time::Instant;
 use burn::tensor::Device;
 use journal::{Journal, Peak};
 use recipe::{Environment, FREE, Facts, Look, Recipe, Recorder, Run, SeenClip};
-use train::{Callback, Resumed};
+use train::{Callback, Resumed, Trainer};
 
+use crate::changes::Changes;
 use crate::failure::{Failure, Outcome};
 use crate::hub;
 use crate::reporter::Reporter;
@@ -35,6 +36,47 @@ impl Learnt {
     }
 }
 
+/// How a run goes on, where the user says so.
+#[derive(Default)]
+pub(crate) struct Going {
+    /// The checkpoint, instead of the newest.
+    pub(crate) resume: Option<PathBuf>,
+    /// What is done in another way from there on.
+    pub(crate) changes: Changes,
+}
+
+impl Going {
+    /// Lets a run go on where it should, and returns the step that was over.
+    fn resume(
+        &self,
+        trainer: &mut Trainer,
+        (recipe, folder): (&Recipe, &Path),
+        device: &Device,
+        voice: Voice,
+    ) -> Outcome<u64> {
+        let changeable = self.changes.keys_of(folder)?;
+        let free: Vec<&str> =
+            FREE.into_iter().chain(changeable.iter().map(String::as_str)).collect();
+        let resumed = match &self.resume {
+            Some(path) => Some(trainer.resume_from(path, &free, device)?),
+            None => trainer.resume(&free, device)?,
+        };
+        self.changes.record(folder, resumed.as_ref(), recipe, voice)?;
+        let from = resumed.as_ref().map_or(0, |resumed| resumed.step);
+        tell(resumed, voice);
+        Ok(from)
+    }
+
+    /// What to type for a run that was stopped to go on from there.
+    fn again(&self, folder: &Path) -> String {
+        match &self.resume {
+            // The same line would begin at that checkpoint again.
+            Some(_) => format!("moviola train --run {}", folder.display()),
+            None => crate::command_line(),
+        }
+    }
+}
+
 /// A recipe as a run keeps it.
 pub(crate) const RECIPE: &str = "recipe.yaml";
 
@@ -48,6 +90,7 @@ pub(crate) fn learn(
     stop: &Arc<AtomicBool>,
     device: &Device,
     (name, voice): (&str, Voice),
+    going: &Going,
 ) -> Outcome<Learnt> {
     let begun = Instant::now();
     let hub = &hub::from_environment();
@@ -88,9 +131,7 @@ pub(crate) fn learn(
     goal.set(peak.flops_per_second / peak.flops_per_token);
     journal.with_peak(peak).map_err(|err| Failure::Refused(err.to_string()))?;
     let mut trainer = trainer.stopping_at(Arc::clone(stop));
-    let resumed = trainer.resume(&FREE, device)?;
-    let from = resumed.as_ref().map_or(0, |resumed| resumed.step);
-    tell(resumed, voice);
+    let from = going.resume(&mut trainer, (recipe, folder), device, voice)?;
     if from >= recipe.run.steps {
         voice.say(&format!(
             "the run is finished: all of its {} steps are over; to go on, add --set loop.steps=N",
@@ -103,7 +144,7 @@ pub(crate) fn learn(
     let step = trainer.run()?;
     voice.say(&format!("peak memory: {}", memory("VmHWM:")));
     if step < recipe.run.steps {
-        let again = crate::command_line();
+        let again = going.again(folder);
         let text = format!("stopped after step {step}; this goes on from there: {again}");
         return Err(Failure::Interrupted(text));
     }

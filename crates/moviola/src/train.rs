@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use journal::Page;
 use recipe::Recipe;
 
+use crate::changes::Changes;
 use crate::failure::{Failure, Outcome};
 use crate::report::Told;
 use crate::reporter::TITLE;
+use crate::session::Going;
 use crate::voice::Voice;
 use crate::{device, hub, report, session, signals, threads};
 
@@ -16,20 +18,31 @@ use crate::{device, hub, report, session, signals, threads};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// A YAML file; see recipes/ [default: the one that --run was begun with]
-    #[arg(required_unless_present_any = ["schema", "run"])]
+    #[arg(required_unless_present_any = ["schema", "keys", "run"])]
     recipe: Option<PathBuf>,
     /// The folder of the run: checkpoints, metrics, report. A run that is there goes on
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["schema", "dry_run"])]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["schema", "keys", "dry_run"])]
     run: Option<PathBuf>,
     /// Replace a value of the recipe; repeat it for several
     #[arg(long, value_name = "KEY.KEY=VALUE")]
     set: Vec<String>,
+    /// Go on from this checkpoint, or the newest of this run, instead of the newest of --run, which may be
+    /// of another run if --run has none yet
+    #[arg(long, value_name = "PATH", requires = "run", conflicts_with = "dry_run")]
+    resume: Option<PathBuf>,
+    /// Replace a value that a run is bound to, like models.student.rate.peak, and go on; the run records it.
+    /// Repeat it for several
+    #[arg(long, value_name = "KEY.KEY=VALUE", requires = "run", conflicts_with = "dry_run")]
+    change: Vec<String>,
     /// Print the recipe with every default filled in and the memory it needs, and stop
     #[arg(long)]
     dry_run: bool,
     /// Print the JSON schema of recipes, for editors, and stop
     #[arg(long)]
     schema: bool,
+    /// Print every key of recipes with its meaning, as Markdown, and stop
+    #[arg(long)]
+    keys: bool,
     /// Where to compute
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -42,6 +55,9 @@ const EXAMPLES: &str = "Examples:
   moviola train recipes/quickstart.yaml --run runs/shapes
   moviola train recipes/quickstart.yaml --run runs/short --set loop.steps=200
   moviola train --run runs/short --set loop.steps=400
+  moviola train --run runs/short --change models.student.rate.peak=5e-5
+  moviola train --run runs/other --resume runs/short/checkpoints/checkpoint-00000200 \\
+      recipes/quickstart.yaml
   moviola train recipes/wan-lora.yaml --dry-run";
 
 /// Checks everything, then trains.
@@ -53,12 +69,16 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
         let schema = serde_json::to_string_pretty(&Recipe::schema()).expect("a schema is JSON");
         return Ok(crate::say(format_args!("{schema}\n"))?);
     }
+    if arguments.keys {
+        return Ok(crate::say(format_args!("{}", Recipe::reference()))?);
+    }
     let path = recipe_of(arguments)?;
-    let recipe = Recipe::read(&path, &arguments.set)?;
+    let changed = Changes::asked(&arguments.change)?;
+    let recipe = Recipe::read(&path, &[&arguments.set[..], &arguments.change].concat())?;
     let device = device::parse(&arguments.device)?;
     threads::within(arguments.threads, || match arguments.dry_run {
         true => dry_run(&recipe, &device),
-        false => learn(arguments, (&recipe, &path), device, voice),
+        false => learn(arguments, (&recipe, &path), device, (voice, changed)),
     })
 }
 
@@ -79,11 +99,12 @@ fn learn(
     arguments: &Arguments,
     (recipe, path): (&Recipe, &Path),
     device: burn::tensor::Device,
-    voice: Voice,
+    (voice, changes): (Voice, Changes),
 ) -> Outcome {
     let folder = arguments.run.as_ref().expect("the arguments require it");
+    let going = Going { resume: arguments.resume.clone(), changes };
     let (stop, name) = (signals::watch()?, path.display().to_string());
-    let learnt = session::learn(recipe, folder, &stop, &device, (&name, voice))?;
+    let learnt = session::learn(recipe, folder, &stop, &device, (&name, voice), &going)?;
     // The page of a run that was over stays what it is, unless somebody took it away.
     if learnt.was_over() && !folder.join(report::FILE).exists() {
         let told = Told { recipe, name: &name, learnt: &learnt, folder };

@@ -78,6 +78,11 @@ impl Voice {
         Voice { loudness: Loudness::Quiet, ..self }
     }
 
+    /// Whether the user is curious.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.loudness == Loudness::Verbose
+    }
+
     /// Something that a user wants to know.
     pub(crate) fn say(&self, text: &str) {
         self.note(Loudness::Usual, "info", text);
@@ -279,7 +284,20 @@ pub(crate) fn bytes(bytes: u64) -> String {
 
 /// Writes a line. A reader that is gone hears nothing, and the work goes on.
 fn line(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", harmless(text));
+}
+
+/// The same with control characters as what they are: a file or an argument may hold any, and a terminal obeys.
+fn harmless(text: &str) -> String {
+    let obeyed = |letter: &char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match obeyed(&letter) {
+            true => plain.extend(letter.escape_default()),
+            false => plain.push(letter),
+        }
+    }
+    plain
 }
 
 /// Writes a JSON object on a line of its own.

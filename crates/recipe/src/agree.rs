@@ -19,6 +19,12 @@ impl Recipe {
             );
         }
         let name = self.method.name();
+        if student.expert.is_some() && !matches!(self.method, MethodConfig::Finetune(_)) {
+            return refuse(&format!(
+                "models.student.expert: method {name} draws noise levels of its own, and an expert learns at \
+                 some only; choose method finetune"
+            ));
+        }
         match (&self.method, teacher, critic) {
             (MethodConfig::Dmd2(_), None, _) => refuse(
                 "method dmd2 lacks the role models.teacher: the network whose distribution the \
@@ -31,7 +37,7 @@ impl Recipe {
             (MethodConfig::Dmd2(config), _, _)
                 if config.needs_negative_prompt()
                     && self.negative_prompt.is_none()
-                    && matches!(self.data.source, SourceConfig::Store(_)) =>
+                    && !matches!(self.data.source, SourceConfig::Shapes(_)) =>
             {
                 refuse(
                     "method dmd2 with guidance other than 1 needs the section negative_prompt, or \
@@ -76,6 +82,11 @@ fn refuse(reason: &str) -> Result<()> {
 fn trained(role: &str, config: &TrainedConfig) -> Result<()> {
     if !config.trainable {
         return refuse(&format!("models.{role} is marked as not trainable, but it is what learns"));
+    }
+    if config.new.is_some() && (config.weights.is_some() || config.expert.is_some()) {
+        return refuse(&format!(
+            "models.{role}: `weights` and `expert` are about a folder; give `from` instead of `new`"
+        ));
     }
     match (&config.from, &config.new) {
         (Some(_), Some(_)) => refuse(&format!("models.{role} has both `from` and `new`; keep one")),

@@ -4,24 +4,25 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType};
-use data::loader::{self, Samples};
-use data::store::Dataset;
+use data::loader;
 use data::world::{Colour, MovingShape, Rendered, World};
-use diffusion::{Geometry, Process, TimestepSampler};
+use diffusion::{Process, TimestepSampler};
 use engine::PromptSetup;
 use folder::Hub;
+use folder::lora::{self, LoraSource};
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
-use nn::{Context, OneDevice, Tracks};
+use nn::{Change, Context, LowRank, OneDevice, Parameter, Patch, Tracks};
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
-    Averaged, Callback, Ema, Feed, Frozen, LearningRateSchedule, Learns, Method, Parts, STUDENT,
-    Strategy, Trained, Trainer, Training,
+    Averaged, Callback, Ema, Feed, Frozen, LearningRateSchedule, Learns, LoraConfig, Method, Parts,
+    STUDENT, Strategy, Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
 
 use crate::feed::{LoaderFeed, Picked, Source};
+use crate::mix::{self, MixConfig, PartConfig, Stored};
 use crate::model::{self, Model};
 use crate::prepare::{Models, Prepared};
 use crate::schema::{
@@ -33,6 +34,21 @@ use crate::validation::{HeldOutTask, Recorder};
 /// Keys of a recipe that may change between the parts of one run: how long it goes, what is kept and
 /// who looks on.
 pub const FREE: [&str; 4] = ["loop.steps", "checkpoint", "callbacks.validation", "data.prefetch"];
+
+/// Keys that may change as well where the user says so: a run goes on with all that it remembers, and does
+/// other things with it.
+pub const CHANGEABLE: [&str; 10] = [
+    "models.student.rate",
+    "models.student.optimizer",
+    "models.student.recompute",
+    "models.critic.rate",
+    "models.critic.optimizer",
+    "models.critic.recompute",
+    "loop.accumulation",
+    "loop.clip",
+    "data.caption_dropout",
+    "levels",
+];
 
 /// A run that is ready to begin or to go on.
 pub struct Run {
@@ -86,8 +102,8 @@ impl Recipe {
         let prepared = self.prepare(&device, environment.hub)?;
         let Prepared { student, strategy, feed, others, validation, .. } = prepared;
         let family = student.description.family.name;
-        let (geometry, process) =
-            (student.description.geometry, student.description.process.clone());
+        let process = student.description.process.clone();
+        let (held_out, range) = (self.strategy(&student)?, student.levels());
         let (samples, identity) = (feed.source().samples.count(), feed.source().identity.clone());
         let parameters: u64 =
             student.store.iter().map(|(_, own)| own.values.dims()[0] as u64).sum();
@@ -96,17 +112,18 @@ impl Recipe {
 
         let mut callbacks: Vec<Box<dyn Callback>> = Vec::new();
         let mut average = None;
-        if let Some(config) = self.callbacks.ema {
-            let (ema, handle) = Ema::new("ema", STUDENT, config)?;
+        for (name, config) in self.callbacks.averages() {
+            let (ema, handle) = Ema::new(name, STUDENT, config)?;
             callbacks.push(Box::new(ema));
-            average = Some(handle);
+            average.get_or_insert(handle);
         }
         callbacks.extend(environment.callbacks);
         if let (Some(look), Some(folder)) = (validation, environment.folder) {
             let task = HeldOutTask {
-                strategy: self.strategy(geometry)?,
+                strategy: held_out,
                 process: process.clone(),
                 seed: self.run.seed,
+                range,
             };
             let look = look.validation(task, folder, average.clone(), environment.record);
             callbacks.push(Box::new(look));
@@ -157,7 +174,7 @@ impl Recipe {
         };
         let encoded = match self.data.source {
             SourceConfig::Shapes(_) => false,
-            SourceConfig::Store(_) => needed,
+            SourceConfig::Store(_) | SourceConfig::Mix(_) => needed,
         };
         let own = self.negative_prompt.as_ref().zip(self.models.student.from.as_deref());
         own.filter(|_| encoded)
@@ -171,10 +188,15 @@ impl Recipe {
         device: &Device,
         hub: &Hub,
     ) -> Result<Model> {
-        match (&config.new, &config.from) {
-            (Some(new), _) => Model::new(new, self.run.seed, device),
-            (None, Some(from)) => Model::of_role(role, from, device, hub),
-            (None, None) => Err(Error::Recipe(format!("models.{role} comes from nowhere"))),
+        match (&config.new, &config.from, &config.weights) {
+            (Some(new), _, _) => Model::new(new, self.run.seed, device),
+            (None, Some(from), None) => Model::of_role(role, (from, config.expert), device, hub),
+            (None, Some(from), Some(file)) => {
+                let model = Model::of_role(role, (from, config.expert), device, hub)?;
+                let model = model.with_weights(Path::new(file), device);
+                model.map_err(|err| Error::Recipe(format!("models.{role}.weights: {err}")))
+            }
+            (None, None, _) => Err(Error::Recipe(format!("models.{role} comes from nowhere"))),
         }
     }
 
@@ -185,7 +207,16 @@ impl Recipe {
         let layout = Arc::new(OneDevice { recompute });
         let training =
             Training { learns, optimizer: config.optimizer.clone(), learning_rate, layout };
-        Ok(Trained::new(role, Arc::clone(model.network()), model.store, training)?)
+        let begun = match &config.learns {
+            LearnsConfig::Lora(lora) => begun(lora, &model)
+                .map_err(|err| Error::Recipe(format!("models.{role}.learns.from: {err}")))?,
+            LearnsConfig::All | LearnsConfig::Only { .. } => Vec::new(),
+        };
+        let mut trained = Trained::new(role, Arc::clone(model.network()), model.store, training)?;
+        for (name, parameter) in begun {
+            trained.begin_with(&name, parameter)?;
+        }
+        Ok(trained)
     }
 
     /// What a role learns.
@@ -250,18 +281,20 @@ impl Recipe {
                 let roles = Dmd2Roles { student, teacher, critic };
                 let negative = match &self.data.source {
                     SourceConfig::Shapes(shapes) => Some(shapes.no_caption(device)?),
-                    SourceConfig::Store(_) => negative,
+                    SourceConfig::Store(_) | SourceConfig::Mix(_) => negative,
                 };
                 Box::new(Dmd2::new(roles, strategy, process, config.clone(), negative)?)
             }
         })
     }
 
-    pub(crate) fn strategy(&self, geometry: Geometry) -> Result<Flexible> {
+    /// What the student learns; an expert learns at its own levels.
+    pub(crate) fn strategy(&self, student: &Model) -> Result<Flexible> {
         let video = self.levels.video.sampler()?;
         let audio = self.levels.audio.map_or(Ok(video), |audio| audio.sampler())?;
-        let samplers = Tracks { video: Some(video), audio: Some(audio) };
-        let strategy = Flexible::new(&self.strategy, geometry, samplers)?;
+        let [video, audio] = [video, audio].map(|own| own.within(student.levels()));
+        let samplers = Tracks { video: Some(video?), audio: Some(audio?) };
+        let strategy = Flexible::new(&self.strategy, student.description.geometry, samplers)?;
         Ok(if self.levels.stratified { strategy.stratified() } else { strategy })
     }
 
@@ -278,25 +311,24 @@ impl Recipe {
         let DataConfig { batch, caption_dropout, partial, prefetch, .. } = self.data;
         let seed = self.run.seed;
         let options = loader::LoaderOptions { batch, seed, partial, caption_dropout, prefetch };
-        let (samples, null, identity): (Arc<dyn Samples>, _, _) = match &self.data.source {
+        let stored = match &self.data.source {
             SourceConfig::Shapes(config) => {
                 let rendered = config.rendered()?;
                 let null = rendered.null();
-                (Arc::new(rendered), null, config.identity()?)
+                Stored {
+                    samples: Arc::new(rendered),
+                    null,
+                    identity: config.identity()?,
+                    parts: vec![],
+                }
             }
             SourceConfig::Store(StoreConfig { path }) => {
-                let dataset = Dataset::open(Path::new(path))?;
-                if let Some(encoders) = &student.encoders {
-                    dataset.check_encoders(encoders)?;
-                }
-                let strategy = self.strategy(student.description.geometry)?;
-                let keys = strategy.sources();
-                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-                dataset.require(&keys, &format!("the strategy `{}`", strategy.name()))?;
-                let (null, identity) = (dataset.null_text()?, dataset.identity()?);
-                (Arc::new(dataset), null, identity)
+                let part = PartConfig { path: path.clone(), repeats: None, weight: None };
+                self.stored(&[part], student)?
             }
+            SourceConfig::Mix(MixConfig { of }) => self.stored(of, student)?,
         };
+        let Stored { samples, null, identity, parts } = stored;
         let (text, patch) = (student.text, student.description.geometry.patch);
         let learnt = samples.count().saturating_sub(self.data.held_out);
         if learnt == 0 && samples.count() > 0 {
@@ -308,9 +340,41 @@ impl Recipe {
         }
         let all = samples.count();
         let held_out = Picked::of(&samples, learnt..all);
-        let samples = Picked::of(&samples, 0..learnt);
-        Ok(Source { samples, held_out, identity, null, options, text, patch })
+        let samples = Picked::of(&samples, mix::places(&parts, learnt));
+        let shown = student.shown();
+        Ok(Source { samples, held_out, identity, null, options, text, patch, shown })
     }
+}
+
+/// The adapters of a LoRA file as parameters that learn, as strong as they were.
+fn begun(config: &LoraConfig, model: &Model) -> Result<Vec<(String, Parameter)>> {
+    let Some(path) = &config.from else { return Ok(Vec::new()) };
+    let source = LoraSource { path: path.into(), scale: 1.0 };
+    let names = model.description.family.lora_names();
+    let device =
+        model.store.iter().next().map_or_else(Device::flex, |(_, own)| own.values.device());
+    let mut all = Vec::new();
+    for Patch { parameter, change } in lora::patches(&source, &model.store, names, &device)? {
+        let Change::LowRank(LowRank { down, up, scale }) = change else {
+            return Err(Error::Recipe(format!(
+                "it changes `{parameter}` as a whole, which adapters cannot begin as"
+            )));
+        };
+        let (layer, [rank, _]) = (parameter.trim_end_matches(".weight"), down.dims());
+        if rank != config.rank {
+            return Err(Error::Recipe(format!(
+                "it has rank {rank}, but `learns.rank` is {}; set it to {rank}",
+                config.rank
+            )));
+        }
+        let up = up.cast(FloatDType::F32) * (f64::from(scale) / config.strength());
+        for (part, matrix) in [("A", down), ("B", up)] {
+            let shape = matrix.dims().to_vec();
+            let values = matrix.reshape([shape.iter().product::<usize>()]);
+            all.push((format!("{layer}.lora_{part}.weight"), Parameter { values, shape }));
+        }
+    }
+    Ok(all)
 }
 
 /// What is learnt: a strategy, and the process of the network that learns it.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::document::{Kind, Location, Node};
 use crate::error::{Error, Result};
+use crate::synonyms::elsewhere;
 
 /// Checks a document against a schema.
 ///
@@ -163,6 +164,9 @@ fn node_path(path: &str) -> &str {
 fn unknown(place: &Location, (key, known): (&str, &[&str]), path: &str) -> Result<()> {
     let near = match most_similar(key, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
+        None if let Some(here) = elsewhere(&below(path, key)) => {
+            format!("what others call so is here: {here}")
+        }
         None => format!("it knows {}", known.join(", ")),
     };
     fault(place, format!("unknown key `{key}` in {}; {near}", section(path)))
@@ -247,10 +251,10 @@ fn in_range(node: &Node, number: Option<f64>, parts: &[&Value], path: &str) -> R
     let number = number.unwrap_or(f64::NAN);
     match (bound("minimum"), bound("maximum")) {
         (Some(least), _) if number < least => {
-            fault(&node.place, format!("{} is {number}, but at least {least}", section(path)))
+            fault(&node.place, format!("{} is {number}, but it is at least {least}", section(path)))
         }
         (_, Some(most)) if number > most => {
-            fault(&node.place, format!("{} is {number}, but at most {most}", section(path)))
+            fault(&node.place, format!("{} is {number}, but it is at most {most}", section(path)))
         }
         _ => Ok(()),
     }

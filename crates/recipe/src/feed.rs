@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use data::loader::{self, Loader, Partial, Replica, Samples};
-use data::store::{AUDIO_LATENTS, LATENTS, MASK, Origin, REF_LATENTS, Sample, TEXT};
+use data::store::{AUDIO_LATENTS, BESIDE, IMAGE, LATENTS, MASK, Origin, REF_LATENTS, Sample, TEXT};
 use nn::Context;
 use train::{Batch, Cursor, Error, Feed, Field, VideoLatents};
 
@@ -28,6 +28,8 @@ pub struct Source {
     pub text: TextForm,
     /// Latent frames, rows and columns of a token.
     pub patch: [usize; 3],
+    /// Keys of what the student is shown of pictures.
+    pub shown: Vec<&'static str>,
 }
 
 /// Some of the samples of a source.
@@ -139,7 +141,18 @@ impl LoaderFeed {
             };
             fields.insert(key.clone(), field);
         }
-        Ok(Batch { samples: batch.len(), fields })
+        // A dataset may hold more than this student looks at.
+        let shows = |key| self.source.shown.contains(&key);
+        if shows(IMAGE) {
+            let image: Tensor<3> = batch.tensor(IMAGE, &self.device)?;
+            for field in fields.values_mut() {
+                if let Field::Text(context) = field {
+                    context.image = Some(image.clone());
+                }
+            }
+        }
+        let beside = shows(BESIDE).then(|| batch.tensor(BESIDE, &self.device)).transpose()?;
+        Ok(Batch { samples: batch.len(), fields, beside })
     }
 
     fn context(&self, tokens: Tensor<3>, mask: Tensor<2>) -> data::Result<Context> {

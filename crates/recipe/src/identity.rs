@@ -1,15 +1,15 @@
 //! What a run is made from, as hashes: a checkpoint records them, and a run goes on from the same only.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use data::store::{hash_files, hash_parts};
 use folder::{Hub, ModelFolder};
 use serde::Serialize;
-use train::STUDENT;
+use train::{LoraConfig, STUDENT};
 
 use crate::error::{Error, Result};
-use crate::schema::{Recipe, ShapesConfig};
+use crate::schema::{ExpertConfig, LearnsConfig, Recipe, ShapesConfig};
 
 impl Recipe {
     /// The hash of the data and of the weights that each role begins with, by what they are. Weights
@@ -21,24 +21,39 @@ impl Recipe {
         let mut origins = BTreeMap::from([("the dataset".to_owned(), dataset)]);
         // Roles often come from one folder, which need not be read again for each.
         let mut hashed: BTreeMap<String, String> = BTreeMap::new();
-        let mut of_folder = |from: &str| -> Result<String> {
-            if !hashed.contains_key(from) {
-                hashed.insert(from.to_owned(), weights_of(from, hub)?);
+        let mut of_folder = |from: &str, expert: Option<ExpertConfig>| -> Result<String> {
+            let component = match expert {
+                None | Some(ExpertConfig::High) => "transformer",
+                Some(ExpertConfig::Low) => "transformer_2",
+            };
+            let key = format!("{component} of {from}");
+            if !hashed.contains_key(&key) {
+                hashed.insert(key.clone(), weights_of(from, component, hub)?);
             }
-            Ok(hashed[from].clone())
+            Ok(hashed[&key].clone())
         };
         let trained =
             [(STUDENT, Some(&self.models.student)), ("critic", self.models.critic.as_ref())];
         for (role, config) in trained {
-            let hash = match config.map(|config| (&config.new, &config.from)) {
-                Some((Some(new), _)) => hash_of(&(new, self.run.seed))?,
-                Some((None, Some(from))) => of_folder(from)?,
+            let hash = match config.map(|config| (&config.new, &config.from, config.expert)) {
+                Some((Some(new), _, _)) => hash_of(&(new, self.run.seed))?,
+                Some((None, Some(from), expert)) => of_folder(from, expert)?,
                 _ => continue,
             };
             origins.insert(format!("the weights of the {role}"), hash);
+            let Some(config) = config else { continue };
+            if let Some(file) = &config.weights {
+                let hash = hash_files(&[PathBuf::from(file)])?;
+                origins.insert(format!("the given weights of the {role}"), hash);
+            }
+            if let LearnsConfig::Lora(LoraConfig { from: Some(file), .. }) = &config.learns {
+                let hash = hash_files(&[folder::lora::file(Path::new(file))?])?;
+                origins.insert(format!("the LoRA that the {role} began as"), hash);
+            }
         }
         if let Some(teacher) = &self.models.teacher {
-            origins.insert("the weights of the teacher".to_owned(), of_folder(&teacher.from)?);
+            origins
+                .insert("the weights of the teacher".to_owned(), of_folder(&teacher.from, None)?);
         }
         Ok(origins)
     }
@@ -55,10 +70,10 @@ impl ShapesConfig {
 }
 
 /// The hash of a network's config and weights.
-fn weights_of(from: &str, hub: &Hub) -> Result<String> {
+fn weights_of(from: &str, component: &str, hub: &Hub) -> Result<String> {
     let folder = ModelFolder::open(&folder::locate(from, hub)?)?;
-    let mut files: Vec<PathBuf> = vec![folder.component("transformer")?.join("config.json")];
-    files.extend(folder.weights("transformer")?);
+    let mut files: Vec<PathBuf> = vec![folder.component(component)?.join("config.json")];
+    files.extend(folder.weights(component)?);
     Ok(hash_files(&files)?)
 }
 

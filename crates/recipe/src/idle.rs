@@ -8,7 +8,7 @@ use data::store::{AUDIO_LATENTS, LATENTS, MASK, REF_LATENTS, TEXT};
 use methods::{Dmd2Config, Unconditional};
 use nn::{Tracks, most_similar};
 use strategies::{ConditionConfig, ConditionKind, FlexibleConfig, ModalityConfig};
-use train::{EmaConfig, STUDENT};
+use train::STUDENT;
 
 use crate::schema::{LevelsConfig, MethodConfig, Recipe, SourceConfig};
 
@@ -46,10 +46,11 @@ impl Recipe {
     }
 
     fn idle_average(&self) -> Option<Idle> {
-        let EmaConfig { start, .. } = self.callbacks.ema?;
         let updates = self.method.horizon(STUDENT, self.run.steps);
         let why = format!("the student has {updates} updates, so nothing is averaged");
-        idle(start > 0 && start >= updates, "callbacks.ema.start", &why)
+        let late = |start: u64| start > 0 && start >= updates;
+        let any = self.callbacks.averages().iter().any(|(_, own)| late(own.start));
+        idle(any, "callbacks.ema.start", &why)
     }
 
     fn idle_levels(&self, strategy: &FlexibleConfig) -> Option<Idle> {
@@ -111,7 +112,7 @@ impl Recipe {
                 SourceConfig::Shapes(_) => {
                     "the shapes world has words of its own for no caption".to_owned()
                 }
-                SourceConfig::Store(_) => return None,
+                SourceConfig::Store(_) | SourceConfig::Mix(_) => return None,
             },
         };
         idle(is_there, "negative_prompt", &why)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use data::preprocess::Encode;
-use data::store::Fingerprint;
+use data::store::{BESIDE, Fingerprint, IMAGE};
 use diffusion::Draw;
 use engine::{EncoderSetup, FolderEncoder};
 use families::{Description, NewModel, Record, Text, TextRules};
@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::new::NewConfig;
+use crate::schema::ExpertConfig;
 
 /// A network with its parameters, and what its family says about it.
 pub struct Model {
@@ -30,6 +31,8 @@ pub struct Model {
     pub record: Record,
     /// Where it comes from.
     pub origin: Origin,
+    /// Which of the description's transformers it is.
+    pub expert: usize,
 }
 
 /// Where a network comes from.
@@ -74,7 +77,7 @@ impl Model {
         let store = train::initial(&*description.transformers[0].network, zero, draw, device)?;
         let (text, encoders) = (TextForm::Whole, None);
         let (record, origin) = (Record::default(), Origin::New(files));
-        Ok(Model { description, store, text, encoders, record, origin })
+        Ok(Model { description, store, text, encoders, record, origin, expert: 0 })
     }
 
     /// The transformer of a diffusers folder, its parameters as they are stored.
@@ -82,10 +85,22 @@ impl Model {
     /// # Errors
     /// The folder is of no family we can train, or a part of it is missing or damaged.
     pub fn open(path: &Path, device: &Device) -> Result<Model> {
+        Model::open_expert(path, None, device)
+    }
+
+    /// The same for one of a folder's experts.
+    ///
+    /// # Errors
+    /// As [`Model::open`], or the folder has two experts and none is named, or one and one is named.
+    pub fn open_expert(
+        path: &Path,
+        expert: Option<ExpertConfig>,
+        device: &Device,
+    ) -> Result<Model> {
         let folder = ModelFolder::open(path)?;
         let description = families::describe(&folder)?;
-        description.trainable()?;
-        let transformer = &description.transformers[0];
+        let expert = which(&description, expert)?;
+        let transformer = &description.transformers[expert];
         let files = folder.weights(transformer.component)?;
         let mut store = Store::open(&files, Precision::Stored, device)?;
         transformer.ignored.iter().for_each(|name| _ = store.remove(name));
@@ -99,21 +114,75 @@ impl Model {
             }
         };
         let (record, origin) = (Record::of_folder(&folder)?, Origin::Folder(path.to_owned()));
-        Ok(Model { description, store, text, encoders, record, origin })
+        Ok(Model { description, store, text, encoders, record, origin, expert })
+    }
+
+    /// The same model with the parameters of a single file, under diffusers' names or the family's own.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not of this network.
+    pub fn with_weights(self, file: &Path, device: &Device) -> Result<Model> {
+        let family = self.description.family;
+        let store = Store::open(&[file.to_owned()], Precision::Stored, device)?;
+        let mut store = store.renamed(|name| Some(family.diffusers_parameter(name)));
+        let transformer = &self.description.transformers[self.expert];
+        transformer.ignored.iter().for_each(|name| _ = store.remove(name));
+        store.agree(&[], |weights| transformer.network.declare(weights))?;
+        Ok(Model { store, ..self })
     }
 
     /// Opens the folder or hub id that a role of a recipe comes from.
     ///
     /// # Errors
     /// It cannot be used; the error names the role.
-    pub(crate) fn of_role(role: &str, from: &str, device: &Device, hub: &Hub) -> Result<Model> {
-        let model = Model::open(&locate(role, from, hub)?, device);
+    pub(crate) fn of_role(
+        role: &str,
+        (from, expert): (&str, Option<ExpertConfig>),
+        device: &Device,
+        hub: &Hub,
+    ) -> Result<Model> {
+        let model = Model::open_expert(&locate(role, from, hub)?, expert, device);
         model.map_err(|err| Error::Recipe(format!("models.{role}: {err}")))
     }
 
     /// The network.
     pub fn network(&self) -> &Arc<dyn Network> {
-        &self.description.transformers[0].network
+        &self.description.transformers[self.expert].network
+    }
+
+    /// The folder of its config and weights within the model's.
+    pub fn component(&self) -> &'static str {
+        self.description.transformers[self.expert].component
+    }
+
+    /// The noise levels that it predicts at.
+    pub(crate) fn levels(&self) -> [f64; 2] {
+        self.description.expert_levels(self.expert)
+    }
+
+    /// Keys of what it is shown of pictures.
+    pub(crate) fn shown(&self) -> Vec<&'static str> {
+        let keys = [
+            (BESIDE, self.description.shows_channels()),
+            (IMAGE, self.description.image_tokens.is_some()),
+        ];
+        keys.into_iter().filter(|(_, is_shown)| *is_shown).map(|(key, _)| key).collect()
+    }
+}
+
+/// Which of a folder's transformers is meant.
+fn which(description: &Description, expert: Option<ExpertConfig>) -> Result<usize> {
+    let refuse = |reason: &str| Err(Error::Recipe(reason.to_owned()));
+    match (description.transformers.len(), expert) {
+        (1, None) => Ok(0),
+        (1, Some(_)) => refuse(
+            "`expert` names one of two experts, but the folder has one transformer; leave it out",
+        ),
+        (_, Some(expert)) => Ok(expert.index()),
+        (_, None) => refuse(
+            "the folder has two experts; say which one learns, with `expert: high` or `expert: low`, and \
+             train the other in a run of its own",
+        ),
     }
 }
 

@@ -6,7 +6,7 @@ use folder::Hub;
 use strategies::Flexible;
 use train::{Batch, Draws, Ema, STUDENT, Strategy};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::feed::{LoaderFeed, Picked, Source};
 use crate::model::Model;
 use crate::roles::Kind;
@@ -39,12 +39,13 @@ impl Recipe {
     pub(crate) fn prepare(&self, device: &Device, hub: &Hub) -> Result<Prepared<'_>> {
         self.run.check()?;
         self.learning_rate(STUDENT, &self.models.student)?;
-        if let Some(config) = self.callbacks.ema {
-            Ema::new("ema", STUDENT, config)?;
+        for (name, config) in self.callbacks.averages() {
+            Ema::new(name, STUDENT, config)?;
         }
         let student = self.model(STUDENT, &self.models.student, device, hub)?;
         let source = self.source(&student)?;
-        let strategy = self.strategy(student.description.geometry)?;
+        let strategy = self.strategy(&student)?;
+        self.shown_once(&student)?;
         let trials = try_out(&source, &strategy, device)?;
         let record = self.record(&student, &strategy.metadata());
         let validation = self.validation_setup(&student, record, &source, device)?;
@@ -54,6 +55,22 @@ impl Recipe {
         };
         let feed = LoaderFeed::new(source, device.clone())?;
         Ok(Prepared { student, strategy, feed, others, validation })
+    }
+
+    /// Refuses conditions of the strategy for a student that is shown pictures in another way: it would be
+    /// taught what it is never asked.
+    fn shown_once(&self, student: &Model) -> Result<()> {
+        let strategy = self.strategy.flexible();
+        let own = strategy.video.iter().flat_map(|video| &video.conditions).next();
+        match own.filter(|_| student.description.shows_channels()) {
+            None => Ok(()),
+            Some(_) => Err(Error::Recipe(
+                "strategy: the student is shown the first frame of every clip as channels beside the \
+                 noise, so first frames, prefixes and masks as clean tokens are none of its conditions; \
+                 leave them out"
+                    .to_owned(),
+            )),
+        }
     }
 
     /// The networks beside the student that the method has, each of the student's kind.
@@ -75,7 +92,7 @@ impl Recipe {
         let kind = Kind::of(student);
         let draws = Draws::new(0, 0, 0, trial.samples);
         let inputs = strategy.prepare(kind.process(), trial, &draws)?.seen.inputs;
-        let teacher = Model::of_role("teacher", &teacher.from, device, hub)?;
+        let teacher = Model::of_role("teacher", (&teacher.from, None), device, hub)?;
         kind.check("teacher", &teacher, &inputs)?;
         let critic = self.model("critic", config, device, hub)?;
         kind.check("critic", &critic, &inputs)?;

@@ -31,20 +31,34 @@ impl Recipe {
         for argument in overrides {
             document.set(argument)?;
         }
-        check(&document, &Recipe::schema())?;
-        let recipe: Recipe = serde_json::from_value(document.value())
-            .map_err(|err| Error::Recipe(format!("the recipe cannot be read: {err}")))?;
+        let mut complaints = match check(&document, &Recipe::schema()) {
+            Ok(()) => Vec::new(),
+            Err(Error::Several(all)) => all,
+            Err(one) => vec![one],
+        };
+        let recipe: Recipe = match serde_json::from_value(document.value()) {
+            Ok(recipe) => recipe,
+            Err(err) => {
+                Error::unless_none(complaints)?;
+                return Err(Error::Recipe(format!("the recipe cannot be read: {err}")));
+            }
+        };
         let place = |Idle { key, reason }: Idle| Error::At {
             location: document.place_of(&key).clone(),
             reason,
         };
-        let keys = recipe
-            .beyond()
-            .into_iter()
-            .chain(recipe.wrong_values())
-            .chain(recipe.idle())
-            .map(place);
-        Error::unless_none(recipe.agree().err().into_iter().chain(keys).collect())?;
+        let keys = recipe.beyond().into_iter().chain(recipe.wrong_values()).chain(recipe.idle());
+        for complaint in recipe.agree().err().into_iter().chain(keys.map(place)) {
+            // What the schema says of a value is not said again.
+            let is_new = |own: &Error| match (own, &complaint) {
+                (Error::At { location: own, .. }, Error::At { location, .. }) => own != location,
+                _ => true,
+            };
+            if complaints.iter().all(is_new) {
+                complaints.push(complaint);
+            }
+        }
+        Error::unless_none(complaints)?;
         Ok(recipe)
     }
 

@@ -9,6 +9,7 @@ use strategies::StrategyConfig;
 use train::checkpoint::CheckpointConfig;
 use train::{Decay, EmaConfig, LoopConfig, LoraConfig, OptimizerConfig};
 
+use crate::mix::MixConfig;
 use crate::new::NewConfig;
 
 /// Everything a run is made of.
@@ -64,6 +65,13 @@ pub struct TrainedConfig {
     /// A network that has learnt nothing yet.
     #[serde(default)]
     pub new: Option<NewConfig>,
+    /// A safetensors file with the transformer's parameters, instead of the folder's own: as
+    /// `export --as file` writes it, or as the family's own code names them.
+    #[serde(default)]
+    pub weights: Option<String>,
+    /// Which of a folder's two experts learns; the other one stays as it is.
+    #[serde(default)]
+    pub expert: Option<ExpertConfig>,
     /// Always true for a role that learns.
     #[serde(default = "yes")]
     pub trainable: bool,
@@ -78,6 +86,34 @@ pub struct TrainedConfig {
     /// What is kept for the backward pass.
     #[serde(default)]
     pub recompute: RecomputeConfig,
+}
+
+/// One of two experts that share the noise levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ExpertConfig {
+    /// The first, for levels above the model's boundary.
+    High,
+    /// The second, for levels below it.
+    Low,
+}
+
+impl ExpertConfig {
+    /// Its place among the transformers of a folder.
+    pub fn index(self) -> usize {
+        match self {
+            ExpertConfig::High => 0,
+            ExpertConfig::Low => 1,
+        }
+    }
+
+    /// What it is called in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            ExpertConfig::High => "high",
+            ExpertConfig::Low => "low",
+        }
+    }
 }
 
 /// A network that never learns.
@@ -113,7 +149,7 @@ pub enum LearnsConfig {
 pub struct RateConfig {
     /// The highest.
     pub peak: f64,
-    /// Updates until it is reached.
+    /// Updates until it is reached, at most as many as the role has.
     #[serde(default)]
     pub warmup: u64,
     /// How it goes on.
@@ -219,6 +255,7 @@ pub struct DataConfig {
     pub source: SourceConfig,
     /// Samples of a micro-batch.
     #[serde(default = "one_sample")]
+    #[schemars(range(min = 1))]
     pub batch: usize,
     /// The share of samples whose caption is dropped.
     #[serde(default)]
@@ -240,6 +277,8 @@ pub struct DataConfig {
 pub enum SourceConfig {
     /// A folder that `moviola preprocess` made.
     Store(StoreConfig),
+    /// Several such folders, some of them more often than others.
+    Mix(MixConfig),
     /// The shapes world, rendered as it goes.
     Shapes(ShapesConfig),
 }
@@ -274,10 +313,36 @@ pub struct ShapesConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallbacksConfig {
-    /// A running average of the student.
-    pub ema: Option<EmaConfig>,
+    /// A running average of the student, or several in a list. Validation looks at the first.
+    pub ema: Option<AveragesConfig>,
     /// Clips that are made along the way.
     pub validation: Option<ValidationConfig>,
+}
+
+/// Running averages of the student.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum AveragesConfig {
+    /// One.
+    One(EmaConfig),
+    /// Several, which differ in their decay.
+    Several(Vec<EmaConfig>),
+}
+
+impl CallbacksConfig {
+    /// The running averages with the names that checkpoints know them by.
+    pub fn averages(&self) -> Vec<(String, EmaConfig)> {
+        let all = match &self.ema {
+            None => &[][..],
+            Some(AveragesConfig::One(config)) => std::slice::from_ref(config),
+            Some(AveragesConfig::Several(configs)) => configs,
+        };
+        let name = |(at, config): (usize, &EmaConfig)| match at {
+            0 => ("ema".to_owned(), *config),
+            _ => (format!("ema-{}", config.decay), *config),
+        };
+        all.iter().enumerate().map(name).collect()
+    }
 }
 
 /// Clips that are made along the way, always from the same noise.
@@ -285,6 +350,7 @@ pub struct CallbacksConfig {
 #[serde(deny_unknown_fields)]
 pub struct ValidationConfig {
     /// One after every so many steps, and before the first.
+    #[schemars(range(min = 1))]
     pub every: u64,
     /// What to make; of the shapes world, its own prompts if none is given.
     #[serde(default)]

@@ -30,6 +30,8 @@ pub type Recorder = Box<dyn FnMut(&Look<'_>) -> train::Result<()>>;
 pub(crate) struct Validation {
     pub(crate) every: u64,
     pub(crate) pipeline: Pipeline,
+    /// Which of its transformers learns.
+    pub(crate) expert: usize,
     pub(crate) request: Request,
     pub(crate) average: Option<Averaged>,
     /// The folder of the run.
@@ -54,6 +56,19 @@ pub(crate) struct HeldOutTask {
     pub(crate) strategy: Flexible,
     pub(crate) process: Process,
     pub(crate) seed: u64,
+    /// The levels that the student predicts at.
+    pub(crate) range: [f64; 2],
+}
+
+impl HeldOutTask {
+    /// Where losses are taken: evenly over the levels that the student predicts at.
+    fn levels(&self) -> [f32; 5] {
+        let [low, high] = self.range;
+        match self.range == [0.0, 1.0] {
+            true => LEVELS,
+            false => LEVELS.map(|level| (low + f64::from(level) * (high - low)) as f32),
+        }
+    }
 }
 
 /// What a validation asks for, as a request.
@@ -119,8 +134,12 @@ impl Validation {
                 .losses(|inputs| Ok(role.layout().predict(&**role.network(), &store, inputs)?))?;
             let mean = losses.iter().sum::<f64>() / losses.len() as f64;
             numbers.push(("held_out/loss".to_owned(), mean));
-            let each = LEVELS.iter().zip(&losses);
-            numbers.extend(each.map(|(level, loss)| (format!("held_out/loss/{level}"), *loss)));
+            let levels = held_out.task.levels();
+            let each = levels.iter().zip(&losses);
+            let name = |level: &f32| (f64::from(*level) * 1e3).round() / 1e3;
+            numbers.extend(
+                each.map(|(level, loss)| (format!("held_out/loss/{}", name(level)), *loss)),
+            );
         }
         let numbers: Vec<(&str, f64)> =
             numbers.iter().map(|(name, value)| (name.as_str(), *value)).collect();
@@ -129,7 +148,7 @@ impl Validation {
 
     /// Makes and writes the clips.
     fn clips(&mut self, step: u64, store: Store) -> Result<(Vec<Clip>, Vec<SeenClip>)> {
-        self.pipeline.replace_transformer(store)?;
+        self.pipeline.replace_transformer(self.expert, store)?;
         let folder = look::folder(&self.folder, step);
         std::fs::create_dir_all(&folder)
             .map_err(|err| crate::error::Error::file("make", &folder, err))?;
@@ -139,7 +158,7 @@ impl Validation {
         let mut kept = Kept { folder, extension: self.extension, rate, frames, sounds };
         let run = self.pipeline.run(&self.request, &mut engine::Silent, &mut kept);
         // Held on to, they would be copied by the next update.
-        self.pipeline.forget_transformer();
+        self.pipeline.forget_transformer(self.expert);
         run?;
         kept.write(&self.request.prompts)
     }
@@ -151,14 +170,14 @@ impl HeldOut {
         &self,
         predict: impl Fn(&nn::Inputs) -> train::Result<nn::Prediction>,
     ) -> train::Result<Vec<f64>> {
-        let HeldOutTask { strategy, process, seed } = &self.task;
+        let HeldOutTask { strategy, process, seed, .. } = &self.task;
         let (mut sums, mut first) = (LEVELS.map(|_| 0.0), 0);
         for batch in &self.batches {
             let samples = batch.samples;
             let draws = Draws::new(*seed, 0, first, samples).below("held-out");
             let scene = strategy.scene(batch, &draws)?;
             let noise = noise_for(&scene, &draws, "noise");
-            for (level, sum) in LEVELS.into_iter().zip(&mut sums) {
+            for (level, sum) in self.task.levels().into_iter().zip(&mut sums) {
                 let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level; samples]));
                 let inputs = strategy.inputs(process, &scene, &levels, &noise);
                 let prediction = predict(&inputs.seen.inputs)?;
@@ -251,6 +270,7 @@ impl Kept {
 pub(crate) struct ValidationSetup {
     every: u64,
     pipeline: Pipeline,
+    expert: usize,
     request: Request,
     extension: &'static str,
     judge: Option<(Judge, Vec<MovingShape>)>,
@@ -288,7 +308,7 @@ impl Recipe {
                 let scenes: Option<Vec<MovingShape>> = prompts.iter().map(scene).collect();
                 (prompts, scenes.map(|scenes| (Judge::new(&shapes.world), scenes)))
             }
-            SourceConfig::Store(_) => (config.prompts.clone(), None),
+            SourceConfig::Store(_) | SourceConfig::Mix(_) => (config.prompts.clone(), None),
         };
         if prompts.is_empty() {
             return refuse("callbacks.validation.prompts is empty; say what to make");
@@ -322,9 +342,9 @@ impl Recipe {
                  guidance or leave it out",
             );
         }
-        pipeline.forget_transformer();
-        let every = config.every;
-        Ok(Some(ValidationSetup { every, pipeline, request, extension, judge, held_out }))
+        pipeline.forget_transformer(student.expert);
+        let (every, expert) = (config.every, student.expert);
+        Ok(Some(ValidationSetup { every, pipeline, expert, request, extension, judge, held_out }))
     }
 }
 
@@ -337,10 +357,21 @@ impl ValidationSetup {
         average: Option<Averaged>,
         record: Recorder,
     ) -> Validation {
-        let ValidationSetup { every, pipeline, request, extension, judge, held_out } = self;
+        let ValidationSetup { every, pipeline, expert, request, extension, judge, held_out } = self;
         let held_out = held_out.map(|batches| HeldOut { batches, task });
         let folder = folder.to_owned();
-        Validation { every, pipeline, request, average, folder, extension, judge, held_out, record }
+        Validation {
+            every,
+            pipeline,
+            expert,
+            request,
+            average,
+            folder,
+            extension,
+            judge,
+            held_out,
+            record,
+        }
     }
 }
 

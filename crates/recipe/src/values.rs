@@ -5,7 +5,9 @@
 use train::{Decay, Ema, Error, LearningRateSchedule, LoopConfig, STUDENT};
 
 use crate::idle::Idle;
-use crate::schema::{LearnsConfig, MethodConfig, Recipe, SourceConfig, TrainedConfig};
+use crate::schema::{
+    AveragesConfig, LearnsConfig, MethodConfig, Recipe, SourceConfig, TrainedConfig,
+};
 
 /// What a check says, as a complaint about a key below `section`.
 fn complaint(section: &str, checked: train::Result<()>) -> Option<Idle> {
@@ -117,18 +119,32 @@ impl Recipe {
         if let SourceConfig::Shapes(shapes) = &self.data.source {
             all.push(unless(shapes.clips > 0, "data.source.clips", 0, "it is at least 1"));
         }
+        if let SourceConfig::Mix(mix) = &self.data.source {
+            let wrong = mix.check().err();
+            all.push(wrong.map(|reason| Idle { key: "data.source.of".to_owned(), reason }));
+        }
         all.into_iter().flatten().collect()
     }
 
     fn wrong_callbacks(&self) -> Vec<Idle> {
-        let ema = self
-            .callbacks
-            .ema
-            .and_then(|config| complaint("callbacks.", Ema::new("ema", STUDENT, config).map(drop)));
-        let mut all = vec![ema];
+        let averages = self.callbacks.averages();
+        let ema = averages.iter().map(|(_, config)| {
+            complaint("callbacks.", Ema::new("ema", STUDENT, *config).map(drop))
+        });
+        let mut all: Vec<Option<Idle>> = ema.collect();
+        let twice = (1..averages.len())
+            .find(|at| averages[..*at].iter().any(|(_, own)| own.decay == averages[*at].1.decay));
+        all.push(twice.map(|at| {
+            let want = "each of several averages has another decay, which it is called by";
+            wrong("callbacks.ema".to_owned(), &format!("twice {}", averages[at].1.decay), want)
+        }));
+        if matches!(&self.callbacks.ema, Some(AveragesConfig::Several(own)) if own.is_empty()) {
+            let want = "it lists one average or more; leave it out for none";
+            all.push(Some(wrong("callbacks.ema".to_owned(), "empty", want)));
+        }
         if let Some(look) = &self.callbacks.validation {
             let key = |name: &str| format!("callbacks.validation.{name}");
-            let stored = matches!(self.data.source, SourceConfig::Store(_));
+            let stored = !matches!(self.data.source, SourceConfig::Shapes(_));
             all.extend([
                 unless(look.every > 0, &key("every"), 0, "it is at least 1"),
                 unless(look.steps != Some(0), &key("steps"), 0, "it is at least 1"),

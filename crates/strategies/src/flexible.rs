@@ -60,6 +60,7 @@ impl Flexible {
         let context = batch.text(self.name, &config.text)?.clone();
         let mut track = Track::new(kind(config), tokens, context);
         track.size = self.geometry.size_condition(&latents.values);
+        track.beside = batch.beside.clone().map(|own| nn::patchify(own, self.geometry.patch));
         self.fix(&mut track, config, batch, draws)?;
         // Those that are not drawn now are held to it too: what the first batch says is said for all.
         for (index, (_, source)) in references(config).enumerate() {

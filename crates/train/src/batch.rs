@@ -15,6 +15,8 @@ pub struct Batch {
     pub samples: usize,
     /// Their values, by the name of the source.
     pub fields: BTreeMap<String, Field>,
+    /// What networks that are shown pictures as channels see beside the noise, `[B, C', F, H, W]`.
+    pub beside: Option<Tensor<5>>,
 }
 
 /// The values of one source.

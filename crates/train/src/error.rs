@@ -113,7 +113,7 @@ pub enum Error {
     /// A checkpoint of another recipe.
     #[error(
         "{} was made with another recipe; these keys differ: {}; use the recipe it was made with, \
-         or start in another folder",
+         change what may change by `--change`, or start in another folder",
         path.display(),
         keys.join(", ")
     )]

@@ -27,6 +27,15 @@ pub enum Decay {
         #[serde(default)]
         end: f64,
     },
+    /// Half a cosine down to `end` of the peak, over and over: each time it begins at the peak again.
+    CosineRestarts {
+        /// How often it goes down.
+        #[schemars(range(min = 1))]
+        cycles: u64,
+        /// The share of the peak at the end of each.
+        #[serde(default)]
+        end: f64,
+    },
     /// `(1 - progress)^power` down to `end` of the peak.
     Polynomial {
         /// The power.
@@ -74,6 +83,12 @@ impl LearningRateSchedule {
         match &decay {
             Decay::Constant => {}
             Decay::Linear { end } | Decay::Cosine { end } => share(*end)?,
+            Decay::CosineRestarts { cycles, end } => {
+                share(*end)?;
+                if *cycles == 0 {
+                    return Err(Error::setting("rate.decay.cycles", 0, "it is at least 1"));
+                }
+            }
             Decay::Polynomial { power, end } => {
                 share(*end)?;
                 if !(power.is_finite() && *power > 0.0) {
@@ -122,6 +137,11 @@ impl LearningRateSchedule {
                 Decay::Cosine { end } => {
                     toward(*end, 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()))
                 }
+                Decay::CosineRestarts { cycles, end } => {
+                    let place = progress * *cycles as f64;
+                    let within = if progress >= 1.0 { 1.0 } else { place.fract() };
+                    toward(*end, 0.5 * (1.0 + (std::f64::consts::PI * within).cos()))
+                }
                 Decay::Polynomial { power, end } => toward(*end, (1.0 - progress).powf(*power)),
                 Decay::Piecewise { steps } => {
                     let passed = steps.iter().rev().find(|(update, _)| *update <= done);
@@ -153,6 +173,10 @@ mod tests {
         near(rates(Decay::Linear { end: 0.1 }, 2, 12, &at), &[2.0, 1.1, 0.2, 0.2]);
         near(rates(Decay::Cosine { end: 0.0 }, 2, 12, &at), &[2.0, 1.0, 0.0, 0.0]);
         near(rates(Decay::Cosine { end: 0.05 }, 2, 12, &at), &[2.0, 1.05, 0.1, 0.1]);
+        // diffusers' cosine_with_restarts.
+        let again = |at: &[u64]| rates(Decay::CosineRestarts { cycles: 2, end: 0.0 }, 2, 12, at);
+        let low = 1.0 + (0.8 * std::f64::consts::PI).cos();
+        near(again(&[2, 6, 7, 11, 12, 99]), &[2.0, low, 2.0, low, 0.0, 0.0]);
         let square = Decay::Polynomial { power: 2.0, end: 0.0 };
         near(rates(square, 2, 12, &at), &[2.0, 0.5, 0.0, 0.0]);
         let steps = Decay::Piecewise { steps: vec![(3, 0.5), (5, 0.0)] };
@@ -169,6 +193,7 @@ mod tests {
         assert!(refused(1.0, 11, Decay::Constant));
         assert!(refused(1.0, 0, Decay::Linear { end: 1.5 }));
         assert!(refused(1.0, 0, Decay::Polynomial { power: 0.0, end: 0.0 }));
+        assert!(refused(1.0, 0, Decay::CosineRestarts { cycles: 0, end: 0.0 }));
         assert!(refused(1.0, 0, Decay::Piecewise { steps: vec![] }));
         assert!(refused(1.0, 0, Decay::Piecewise { steps: vec![(5, 0.5), (3, 0.1)] }));
         // A share of exactly 0 is a value like any other.

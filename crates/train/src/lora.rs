@@ -22,10 +22,15 @@ use crate::error::{Error, Result};
 #[serde(deny_unknown_fields)]
 pub struct LoraConfig {
     /// The rank of the adapters.
+    #[schemars(range(min = 1))]
     pub rank: usize,
     /// Their strength is `alpha / rank`; the rank if it is not said.
     #[serde(default)]
     pub alpha: Option<f64>,
+    /// A LoRA file that the adapters begin as, in any dialect and of this rank; without one they change
+    /// nothing at first.
+    #[serde(default)]
+    pub from: Option<String>,
     /// The share of inputs an adapter does not see, in training only.
     #[serde(default)]
     pub dropout: f64,

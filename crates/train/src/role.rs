@@ -127,6 +127,33 @@ impl Trained {
         })
     }
 
+    /// Lets a parameter that learns begin with other values.
+    ///
+    /// # Errors
+    /// No such parameter learns, or it has another shape.
+    pub fn begin_with(&mut self, name: &str, parameter: Parameter) -> Result<()> {
+        match self.learning.get(name) {
+            Some(shape) if *shape == parameter.shape => {
+                let values = parameter.values.cast(DType::F32);
+                self.store.insert(name.to_owned(), Parameter { values, ..parameter });
+                Ok(())
+            }
+            Some(shape) => Err(Error::Shape {
+                what: format!("`{name}`"),
+                got: format!("{:?}", parameter.shape),
+                want: format!("here it is {shape:?}"),
+            }),
+            None => {
+                let near = nn::most_similar(name, self.learning.keys().map(String::as_str));
+                Err(Error::NoMatch {
+                    pattern: name.to_owned(),
+                    what: "parameter that learns",
+                    near,
+                })
+            }
+        }
+    }
+
     /// The name of the role.
     pub fn name(&self) -> &'static str {
         self.name

@@ -1,6 +1,6 @@
 //! The one training loop.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -25,9 +25,11 @@ use crate::state::StateDict;
 #[serde(deny_unknown_fields)]
 pub struct LoopConfig {
     /// The last step.
+    #[schemars(range(min = 1))]
     pub steps: u64,
     /// Micro-batches per step.
     #[serde(default = "one")]
+    #[schemars(range(min = 1))]
     pub accumulation: u64,
     /// What every draw is keyed by.
     #[serde(default)]
@@ -150,12 +152,27 @@ impl Trainer {
     /// No checkpoint can be used, or it does not fit this run.
     pub fn resume(&mut self, free: &[&str], device: &Device) -> Result<Option<Resumed>> {
         let Some(checkpoints) = &mut self.parts.checkpoints else { return Ok(None) };
-        let Some(Found { path, manifest, state, skipped }) = checkpoints.resume(free, device)?
-        else {
-            return Ok(None);
+        let found = checkpoints.resume(free, device)?;
+        found.map(|found| self.go_on(found)).transpose()
+    }
+
+    /// Goes on from one checkpoint, of this run or, where this one has none yet, of another.
+    ///
+    /// # Errors
+    /// It cannot be used, or does not fit this run.
+    pub fn resume_from(&mut self, path: &Path, free: &[&str], device: &Device) -> Result<Resumed> {
+        let Some(checkpoints) = &mut self.parts.checkpoints else {
+            let reason = "this run keeps no checkpoints".to_owned();
+            return Err(Error::NothingToResume { path: path.to_owned(), reason });
         };
+        let found = checkpoints.resume_from(path, free, device)?;
+        self.go_on(found)
+    }
+
+    fn go_on(&mut self, found: Found) -> Result<Resumed> {
+        let Found { path, manifest, state, skipped } = found;
         self.restore(state)?;
-        Ok(Some(Resumed { step: manifest.step, path, skipped }))
+        Ok(Resumed { step: manifest.step, path, skipped })
     }
 
     /// Runs to the last step and returns the step it ended after.

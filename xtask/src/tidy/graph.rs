@@ -36,7 +36,7 @@ const fn planned(name: &'static str, may_use: &'static [&'static str]) -> Crate 
 }
 
 /// Every crate of the workspace, from the bottom up.
-pub(super) const CRATES: [Crate; 20] = [
+pub(super) const CRATES: [Crate; 21] = [
     present("kernels", &[]),
     present("comm", &[]),
     present("nn", &["kernels"]),
@@ -97,6 +97,10 @@ pub(super) const CRATES: [Crate; 20] = [
     present(
         "bench-worker",
         &["kernels", "nn", "diffusion", "models", "engine", "train", "strategies", "methods"],
+    ),
+    present(
+        "fuzz",
+        &["diffusion", "data", "models", "nn", "folder", "families", "engine", "train", "recipe"],
     ),
     present("xtask", &[]),
 ];

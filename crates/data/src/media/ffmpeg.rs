@@ -24,6 +24,9 @@ pub(super) const ALLOWED: [&str; 4] = [
      obu,mxf,nut",
 ];
 
+/// Every damage is an error and ends the program. One thread, so that no frame is handed out after it.
+const STRICTLY: [&str; 5] = ["-xerror", "-err_detect", "explode", "-threads", "1"];
+
 /// No clip has more frames.
 const MOST_FRAMES: usize = 1_000_000;
 
@@ -35,6 +38,8 @@ pub struct ClipReader {
     frames: BufReader<Answer>,
     /// How many frames may still come.
     left: usize,
+    /// How many frames have come, if a damaged one is to be named.
+    counted: Option<usize>,
     is_over: bool,
 }
 
@@ -45,10 +50,25 @@ impl ClipReader {
     ///
     /// If there is no such file, it has no video, or ffmpeg is not installed.
     pub fn open(path: &Path) -> Result<ClipReader> {
+        ClipReader::start(path, &[])
+    }
+
+    /// The same, but a damaged frame is an error that names it; ffmpeg would else make one up.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClipReader::open`].
+    pub fn open_strictly(path: &Path) -> Result<ClipReader> {
+        let reader = ClipReader::start(path, &STRICTLY)?;
+        Ok(ClipReader { counted: Some(0), ..reader })
+    }
+
+    fn start(path: &Path, more: &[&str]) -> Result<ClipReader> {
         let stream = Stream::probe(path)?;
         let most_pixels = picture::MOST_PIXELS.to_string();
         let mut command = Command::new(FFMPEG);
         command.args(["-nostdin", "-v", "error", "-max_pixels", &most_pixels]).args(ALLOWED);
+        command.args(more);
         command.arg("-i").arg(input(path));
         command.args(["-map", "0:v:0", "-fps_mode", "passthrough"]);
         command.args(["-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "pipe:1"]);
@@ -56,7 +76,8 @@ impl ClipReader {
         let (program, answer) = started.map_err(|source| not_started(path, FFMPEG, source))?;
         let (path, rate) = (path.to_owned(), stream.rate);
         let frames = BufReader::new(answer);
-        Ok(ClipReader { path, rate, program, frames, left: stream.most_frames(), is_over: false })
+        let left = stream.most_frames();
+        Ok(ClipReader { path, rate, program, frames, left, counted: None, is_over: false })
     }
 
     /// Frames per second, on average.
@@ -83,6 +104,7 @@ impl ClipReader {
             }
             Ok(Some(frame)) => {
                 self.left -= 1;
+                self.counted = self.counted.map(|counted| counted + 1);
                 Ok(Some(frame))
             }
             Ok(None) => self.end().map(|()| None),
@@ -94,7 +116,20 @@ impl ClipReader {
     fn end(&mut self) -> Result<()> {
         let (status, complaints) =
             self.program.end().map_err(|source| Error::Read { path: self.path.clone(), source })?;
-        if status.success() { Ok(()) } else { Err(decode(&self.path, last_line(&complaints))) }
+        let complaint = last_line(&complaints);
+        match (status.success(), self.counted) {
+            (true, _) => Ok(()),
+            (false, None) => Err(decode(&self.path, complaint)),
+            (false, Some(frame)) => {
+                let complaint = complaints.lines().next().unwrap_or(complaint);
+                // It names its decoder by an address in memory.
+                let complaint = match complaint.split_once("] ") {
+                    Some((decoder, said)) if decoder.starts_with('[') => said,
+                    _ => complaint,
+                };
+                Err(decode(&self.path, &format!("frame {frame} is damaged: {complaint}")))
+            }
+        }
     }
 
     /// Why there is no frame. What ffmpeg says of it counts more, if it has ended by itself.

@@ -50,6 +50,7 @@ pub(crate) use read::picture_size;
 pub use read::{DecodedClip, is_picture};
 pub use sound::Waveform;
 pub(crate) use stream::Stream;
+pub use stream::missing_reader;
 pub use webm::check_webm;
 pub use write::{ClipWriter, Format};
 

@@ -1,7 +1,7 @@
 //! What `ffprobe` says of a video before any of its frames is decoded.
 
 use super::child::{Program, SILENCE};
-use super::ffmpeg::{ALLOWED, decode, input, last_line, not_started};
+use super::ffmpeg::{ALLOWED, FFMPEG, decode, input, last_line, not_started};
 use super::{FrameRate, Result, picture};
 use serde::Deserialize;
 use std::io::Read;
@@ -58,6 +58,15 @@ impl Stream {
         let counted = counted.and_then(|text| text.parse().ok());
         counted.ok_or_else(|| decode(path, "its frames cannot be counted"))
     }
+}
+
+/// The first program that reading videos needs and that cannot be started, if there is one.
+pub fn missing_reader() -> Option<&'static str> {
+    let starts = |program: &str| {
+        // It is killed as soon as it has started.
+        Program::start(Command::new(program).arg("-version"), SILENCE).is_ok()
+    };
+    [FFPROBE, FFMPEG].into_iter().find(|program| !starts(program))
 }
 
 /// The first video stream of a file, if it has one.

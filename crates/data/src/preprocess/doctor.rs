@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::buckets::Buckets;
+use super::extract::Extract;
+use super::frames::crop;
 use super::manifest::ManifestEntry;
 use super::mask::{self, Mask};
 use super::{Media, Probe};
@@ -153,6 +155,19 @@ pub struct Planned {
     pub bucket: Bucket,
     /// Frames per second.
     pub fps: f64,
+    /// What the whole clip is.
+    pub source: Probe,
+    /// The first of its frames that is used.
+    pub first: usize,
+}
+
+impl Planned {
+    /// The share of its pictures that is cut away.
+    pub fn cropped(&self) -> f64 {
+        let Probe { height, width, .. } = self.source;
+        let kept = crop(height, width, &self.bucket);
+        1.0 - (kept.height * kept.width) as f64 / (height * width) as f64
+    }
 }
 
 /// The reference of a clip that is to be encoded.
@@ -181,6 +196,30 @@ impl DoctorReport {
         let mut counts = BTreeMap::new();
         let references = self.planned.iter().filter_map(|it| it.reference.as_ref());
         references.for_each(|it| *counts.entry(it.bucket).or_default() += 1);
+        counts
+    }
+
+    /// The same with as many pieces of each clip as `extract` says. The first keeps the clip's name.
+    pub fn extracted(self, extract: Extract) -> DoctorReport {
+        let pieces = |clip: Planned| {
+            let firsts = extract.firsts(clip.source.frames, clip.bucket.frames);
+            firsts.into_iter().map(move |first| Planned {
+                id: match first {
+                    0 => clip.id.clone(),
+                    first => format!("{}@{first}", clip.id),
+                },
+                first,
+                ..clip.clone()
+            })
+        };
+        DoctorReport { planned: self.planned.into_iter().flat_map(pieces).collect(), ..self }
+    }
+
+    /// How many clips have which rate of frames, pictures aside. 23.976 is 24.
+    pub fn rates(&self) -> BTreeMap<u64, usize> {
+        let mut counts = BTreeMap::new();
+        let clips = self.planned.iter().filter(|it| it.source.frames > 1 && it.first == 0);
+        clips.for_each(|it| *counts.entry(it.fps.round() as u64).or_default() += 1);
         counts
     }
 
@@ -235,6 +274,8 @@ fn examine(entry: &ManifestEntry, media: &dyn Media, buckets: &Buckets) -> Resul
         mask: mask.transpose()?,
         bucket,
         fps: probe.fps,
+        source: probe,
+        first: 0,
     })
 }
 

@@ -20,7 +20,15 @@ impl Media for MediaFiles {
         path: &Path,
         each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
     ) -> Result<(), Cause> {
-        read(path, each).map_err(cause)
+        read(path, ClipReader::open, each).map_err(cause)
+    }
+
+    fn read_strictly(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
+    ) -> Result<(), Cause> {
+        read(path, ClipReader::open_strictly, each).map_err(cause)
     }
 }
 
@@ -35,7 +43,11 @@ fn probe(path: &Path) -> media::Result<Probe> {
     Ok(Probe { frames, height, width, fps: rate.per_second() })
 }
 
-fn read(path: &Path, each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>) -> media::Result<()> {
+fn read(
+    path: &Path,
+    open: fn(&Path) -> media::Result<ClipReader>,
+    each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
+) -> media::Result<()> {
     if is_picture(path) {
         let picture = DecodedClip::read(path)?;
         let (height, width) = picture.size();
@@ -43,7 +55,7 @@ fn read(path: &Path, each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>) -> media
         let _ = each(RgbFrame { height, width, pixels: picture.bytes().to_vec() });
         return Ok(());
     }
-    let mut reader = ClipReader::open(path)?;
+    let mut reader = open(path)?;
     while let Some((height, width, pixels)) = reader.next_frame()? {
         if each(RgbFrame { height, width, pixels }).is_break() {
             break;
@@ -72,7 +84,7 @@ impl Media for Decoded<'_> {
     fn probe(&self, path: &Path) -> Result<Probe, Cause> {
         let stated = self.0.probe(path)?;
         let mut found = Probe { frames: 0, ..stated };
-        self.0.read(path, &mut |frame| {
+        self.0.read_strictly(path, &mut |frame| {
             (found.height, found.width) = (frame.height, frame.width);
             found.frames += 1;
             ControlFlow::Continue(())

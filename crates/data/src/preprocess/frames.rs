@@ -1,6 +1,6 @@
-//! Cuts the frames of a clip to a bucket: the middle of the picture, the beginning of the clip.
+//! Cuts the frames of a clip to a bucket: the middle of the picture, a part of the clip.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 
 use image::imageops::{self, FilterType};
@@ -32,14 +32,19 @@ pub(super) fn crop(height: usize, width: usize, bucket: &Bucket) -> Crop {
     }
 }
 
-/// Reads the first frames of a clip, in the size of a bucket.
+/// Reads the frames of a clip from `first` on, in the size of a bucket.
 ///
 /// # Errors
 /// A frame cannot be read, or there are fewer than the bucket has.
-pub(super) fn read_clip(media: &dyn Media, path: &Path, bucket: &Bucket) -> Result<Clip, Cause> {
+pub(super) fn read_clip(
+    media: &dyn Media,
+    path: &Path,
+    first: usize,
+    bucket: &Bucket,
+) -> Result<Clip, Cause> {
     let Bucket { frames, height, width } = *bucket;
     let mut pixels = Vec::with_capacity(frames * height * width * 3);
-    read_frames(media, path, frames, &mut |frame| {
+    read_frames(media, path, first..first + frames, &mut |frame| {
         let frame = fit(frame, bucket)?;
         pixels.extend(frame.into_raw().into_iter().map(|byte| f32::from(byte) / 255.0));
         Ok(())
@@ -47,22 +52,24 @@ pub(super) fn read_clip(media: &dyn Media, path: &Path, bucket: &Bucket) -> Resu
     Ok(Clip::new([frames, height, width], pixels)?)
 }
 
-/// Hands out the first frames of a clip, so many.
+/// Hands out some frames of a clip.
 ///
 /// # Errors
 /// A frame cannot be read or used, or there are fewer.
 pub(super) fn read_frames(
     media: &dyn Media,
     path: &Path,
-    frames: usize,
+    frames: Range<usize>,
     each: &mut dyn FnMut(RgbFrame) -> Result<(), String>,
 ) -> Result<(), Cause> {
     let mut read = 0;
     let mut fault = None;
     media.read(path, &mut |frame| {
-        fault = each(frame).err();
+        if read >= frames.start {
+            fault = each(frame).err();
+        }
         read += 1;
-        if read == frames || fault.is_some() {
+        if read == frames.end || fault.is_some() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -71,8 +78,9 @@ pub(super) fn read_frames(
     if let Some(reason) = fault {
         return Err(reason.into());
     }
-    if read < frames {
-        return Err(format!("only {read} frames could be read, but {frames} are needed").into());
+    if read < frames.end {
+        let needed = frames.end;
+        return Err(format!("only {read} frames could be read, but {needed} are needed").into());
     }
     Ok(())
 }

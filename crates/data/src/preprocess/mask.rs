@@ -59,22 +59,22 @@ pub(super) fn examine(mask: &Probe, clip: &Probe, bucket: &Bucket) -> Result<Mas
 }
 
 impl Mask {
-    /// 1 where latents are to be generated and 0 where they are given, `[f, h, w]`. A latent is
-    /// generated if any of the pixels it stands for is.
+    /// 1 where latents are to be generated and 0 where they are given, `[f, h, w]`, of a clip that is used
+    /// from frame `first` on. A latent is generated if any of the pixels it stands for is.
     ///
     /// # Errors
     /// It cannot be read, or leaves nothing to be generated.
     pub(super) fn read(
         &self,
         media: &dyn Media,
-        bucket: &Bucket,
+        (first, bucket): (usize, &Bucket),
         factors: [usize; 3],
     ) -> Result<TensorData, Reason> {
         let of_mask = |reason| Reason::Mask(self.path.clone(), Box::new(reason));
         let Bucket { frames, height, width } = *bucket;
         let (read, repeat) = match self.kind {
-            MaskKind::Still => (1, frames),
-            MaskKind::Moving => (frames, 1),
+            MaskKind::Still => (0..1, frames),
+            MaskKind::Moving => (first..first + frames, 1),
         };
         let mut pixels = Vec::with_capacity(frames * height * width);
         let done = read_frames(media, &self.path, read, &mut |frame| {

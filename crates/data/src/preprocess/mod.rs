@@ -6,12 +6,16 @@
 
 mod buckets;
 mod doctor;
+mod extract;
 mod files;
 mod frames;
 mod manifest;
 mod mask;
+mod resampled;
 mod run;
+mod suggest;
 mod text;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -21,10 +25,14 @@ use burn::tensor::TensorData;
 
 pub use buckets::{Buckets, Rules};
 pub use doctor::{DoctorReport, Planned, Reason, Reference, Skipped, doctor};
+pub use extract::Extract;
 pub use files::{Decoded, MediaFiles};
 pub use manifest::{ManifestEntry, find_sources};
 pub use mask::{Mask, MaskKind, is_white, touched};
+pub use resampled::Resampled;
 pub use run::{Progress, Summary, preprocess};
+pub use suggest::suggest;
+pub use texts::{preprocess_texts, read_captions};
 
 use crate::clip::Clip;
 use crate::store::Fingerprint;
@@ -73,6 +81,18 @@ pub trait Media {
         path: &Path,
         each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
     ) -> Result<(), Cause>;
+
+    /// The same, but a frame that is damaged is an error where a reader would else mend it.
+    ///
+    /// # Errors
+    /// A frame cannot be read, or is damaged.
+    fn read_strictly(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
+    ) -> Result<(), Cause> {
+        self.read(path, each)
+    }
 }
 
 /// Makes tensors of clips and captions.
@@ -89,6 +109,14 @@ pub trait Encode {
     /// # Errors
     /// It cannot be encoded.
     fn clip(&mut self, clip: &Clip) -> Result<TensorData, Cause>;
+
+    /// What a model is shown of a clip beside its caption, by key: nothing, unless it is made for pictures.
+    ///
+    /// # Errors
+    /// It cannot be encoded.
+    fn shown(&mut self, _clip: &Clip) -> Result<BTreeMap<String, TensorData>, Cause> {
+        Ok(BTreeMap::new())
+    }
 
     /// The embeddings of a caption, `[L, D]` each and without padding, by key. Keys begin with
     /// [`TEXT`](crate::store::TEXT).

@@ -126,6 +126,8 @@ fn source_hash(clip: &Planned) -> Option<String> {
     ];
     // Only where there is one: samples of datasets that were made without masks keep their hash.
     parts.extend(mask.as_ref().map(|mask| mask.as_bytes().as_slice()));
+    let first = (clip.first > 0).then(|| format!("from frame {}", clip.first));
+    parts.extend(first.as_ref().map(|first| first.as_bytes()));
     // The same for references that are as large and as fast as their clips.
     parts.extend(other.as_ref().map(|other| other.as_bytes()));
     Some(hash_parts(&parts))
@@ -139,13 +141,14 @@ fn sample(
     encode: &mut dyn Encode,
 ) -> Result<Result<Sample, Reason>> {
     let failed = |cause: Cause| Error::Encode { id: clip.id.clone(), cause };
-    let read = |path: &Path, bucket: &Bucket| read_clip(media, path, bucket);
-    let frames = match read(&clip.path, &clip.bucket) {
+    let read = |path: &Path, first, bucket: &Bucket| read_clip(media, path, first, bucket);
+    let frames = match read(&clip.path, clip.first, &clip.bucket) {
         Ok(frames) => frames,
         Err(cause) => return Ok(Err(Reason::Unreadable(cause.to_string()))),
     };
     let factors = encode.factors();
-    let mask = clip.mask.as_ref().map(|mask| mask.read(media, &clip.bucket, factors)).transpose();
+    let mask = clip.mask.as_ref().map(|mask| mask.read(media, (clip.first, &clip.bucket), factors));
+    let mask = mask.transpose();
     let mask = match mask {
         Ok(mask) => mask,
         Err(reason) => return Ok(Err(reason)),
@@ -157,8 +160,12 @@ fn sample(
         tensors.insert(MASK.to_owned(), mask);
     }
     tensors.insert(LATENTS.to_owned(), latents);
-    if let Some(Reference { path, bucket, .. }) = &clip.reference {
-        match read(path, bucket) {
+    tensors.extend(encode.shown(&frames).map_err(failed)?);
+    if let Some(Reference { path, bucket, fps }) = &clip.reference {
+        // A picture stands for every piece; a clip is used from the same moment on.
+        let is_still = bucket.frames == 1;
+        let moment = (clip.first as f64 / clip.fps * fps).round() as usize;
+        match read(path, if is_still { 0 } else { moment }, bucket) {
             Ok(frames) => {
                 tensors.insert(REF_LATENTS.to_owned(), encode.clip(&frames).map_err(failed)?);
             }

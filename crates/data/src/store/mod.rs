@@ -36,6 +36,10 @@ pub const REF_LATENTS: &str = "ref_latents";
 pub const AUDIO_LATENTS: &str = "audio_latents";
 /// Which latents are to be generated, `[f, h, w]`.
 pub const MASK: &str = "mask";
+/// What a model that is shown pictures as channels sees beside the noise, `[C', f, h, w]`.
+pub const BESIDE: &str = "beside";
+/// What an image encoder sees of the pictures that a model is shown, `[L, D]`.
+pub const IMAGE: &str = "image";
 
 /// Frames, height and width of a clip in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -68,6 +68,16 @@ impl Dataset {
         check_encoders(&self.root, &self.encoders, encoders)
     }
 
+    /// Refuses a dataset that was made with other encoders than these; it may have been made with more.
+    ///
+    /// # Errors
+    /// It names the first one that differs.
+    pub fn check_served(&self, encoders: &Fingerprint) -> Result<()> {
+        let own = self.encoders.0.iter().filter(|(role, _)| encoders.0.contains_key(*role));
+        let own = own.map(|(role, text)| (role.clone(), text.clone())).collect();
+        check_encoders(&self.root, &Fingerprint(own), encoders)
+    }
+
     /// Refuses a dataset in which a sample lacks a key; `asker` is who needs it.
     ///
     /// # Errors

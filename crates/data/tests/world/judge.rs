@@ -155,3 +155,31 @@ fn tones_are_heard_under_noise_and_a_little_out_of_tune() {
     assert_eq!(judge.read_tone(&[0.1; 10], 8000), None);
     assert_eq!(judge.read_tone(&[], 8000), None);
 }
+
+/// Whoever is refused is told why, with what was measured; what is right has nothing to be told.
+#[test]
+fn a_refusal_is_explained() {
+    let world = World::new(WorldOptions::default(), 5).unwrap();
+    let judge = Judge::new(world.options());
+    for index in 0..24 {
+        let shown = world.show(index * 11);
+        let right = judge.read(&shown.clip).shows(&shown.scene);
+        assert_eq!(judge.explain(&shown.clip, &shown.scene).is_empty(), right, "{index}");
+        let other = world.show(index * 11 + 1).scene;
+        if other != shown.scene {
+            assert!(!judge.explain(&shown.clip, &other).is_empty());
+        }
+    }
+    let black = Clip::black([8, 32, 32]);
+    let why = judge.explain(&black, &world.show(0).scene);
+    assert_eq!(why, ["nothing stands out of the background"]);
+    let blurred = impostors::IMPOSTORS.iter().find(|(name, _)| name.contains("blob"));
+    if let Some((_, change)) = blurred {
+        let shown = world.show(0);
+        let why = judge.explain(&change(&world, &shown, 0), &shown.scene).join("; ");
+        assert!(
+            why.contains("at most") || why.contains("allowed") || why.contains("least"),
+            "{why}"
+        );
+    }
+}

@@ -21,7 +21,11 @@ const TOKENIZER: [&str; 3] = ["tokenizer_config.json", "tokenizer.json", "spiece
 ///
 /// # Errors
 /// A file cannot be read.
-pub(super) fn of(folder: &ModelFolder, rules: TextRules) -> Result<Fingerprint> {
+pub(super) fn of(
+    folder: &ModelFolder,
+    rules: TextRules,
+    sees_pictures: bool,
+) -> Result<Fingerprint> {
     let [encoder, tokenizer] = names(0);
     let class = |component: &str| folder.class_of(component).unwrap_or("unknown").to_owned();
 
@@ -34,7 +38,14 @@ pub(super) fn of(folder: &ModelFolder, rules: TextRules) -> Result<Fingerprint> 
     let TextRules { preparation, max_tokens, padding } = rules;
     let rules = format!("{preparation:?}, {padding:?}, {max_tokens} tokens").to_lowercase();
     let text = format!("{} {}, {rules}", class(&encoder), hash_files(&files)?);
-    Ok(Fingerprint::new([("video", video), ("text", text)]))
+    let mut all = Fingerprint::new([("video", video), ("text", text)]);
+    if sees_pictures {
+        let mut files = network(folder, "image_encoder")?;
+        files.push(folder.component("image_processor")?.join("preprocessor_config.json"));
+        let image = format!("{} {}", class("image_encoder"), hash_files(&files)?);
+        all.0.insert("image".to_owned(), image);
+    }
+    Ok(all)
 }
 
 /// The config and the weights of a component.

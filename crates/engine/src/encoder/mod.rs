@@ -8,16 +8,20 @@ use std::path::Path;
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use data::Clip;
+use data::media::Frame;
 use data::preprocess::{Cause, Encode};
-use data::store::{Fingerprint, TEXT};
-use families::{Description, Text, TextRules};
+use data::store::{BESIDE, Fingerprint, IMAGE, TEXT};
+use families::{Condition, Description, EntersAs, Text, TextRules};
 use folder::{Component, ModelFolder, Storage, agree};
 use nn::Weights;
 
 pub use self::sizes::ClipSizes;
 use crate::error::{Error, Result};
 use crate::finite;
+use crate::scene::picture_channels;
+use crate::source_image::SourceImage;
 use crate::text::TextEncoder;
+use crate::vision::Vision;
 
 /// How a folder's encoders are opened.
 #[derive(Clone, Debug)]
@@ -35,6 +39,7 @@ pub struct FolderEncoder {
     description: Description,
     text: TextEncoder,
     vae: Component,
+    vision: Option<Vision>,
     sizes: ClipSizes,
     fingerprint: Fingerprint,
 }
@@ -56,8 +61,13 @@ impl FolderEncoder {
         let vae = Component::new(folder.weights("vae")?, Storage::STORED, &[], |weights| {
             description.vae.declare(weights)
         })?;
-        let fingerprint = fingerprint::of(&folder, text.rules())?;
-        Ok(FolderEncoder { setup: setup.clone(), description, text, vae, sizes, fingerprint })
+        let vision = match description.image_tokens {
+            Some(_) => Some(Vision::open(&folder)?),
+            None => None,
+        };
+        let fingerprint = fingerprint::of(&folder, text.rules(), vision.is_some())?;
+        let setup = setup.clone();
+        Ok(FolderEncoder { setup, description, text, vae, vision, sizes, fingerprint })
     }
 
     /// What clips the model takes.
@@ -83,6 +93,7 @@ impl FolderEncoder {
     pub fn close(&mut self) {
         self.text.close();
         self.vae.close();
+        self.vision.iter_mut().for_each(Vision::close);
     }
 
     fn embedded(&mut self, caption: &str) -> Result<BTreeMap<String, TensorData>> {
@@ -93,16 +104,56 @@ impl FolderEncoder {
     }
 
     fn latents(&mut self, clip: &Clip) -> Result<TensorData> {
-        let EncoderSetup { device, dtype } = &self.setup;
+        let EncoderSetup { device, dtype } = self.setup.clone();
         let frames = self.description.geometry.latent_frames(clip.size()[0]);
         frames.map_err(|err| Error::Unknown(err.to_string()))?;
-        let pixels: Tensor<5> = clip.to_tensor(device).permute([3, 0, 1, 2]).unsqueeze_dim(0);
-        let store = self.vae.open(device)?;
-        let vae = &self.description.vae;
-        let latents = vae.encode_clip(&Weights::new(store), pixels * 2.0 - 1.0)?;
-        finite::check(&latents, "the encoder of the VAE", store)?;
-        Ok(latents.squeeze_dim::<4>(0).cast(*dtype).into_data())
+        let latents = self.encode(pixels(clip, &device))?;
+        Ok(latents.squeeze_dim::<4>(0).cast(dtype).into_data())
     }
+
+    /// Latents `[1, C, f, h, w]` of pixels `[1, 3, F, H, W]` from -1 to 1.
+    fn encode(&mut self, pixels: Tensor<5>) -> Result<Tensor<5>> {
+        let store = self.vae.open(&self.setup.device)?;
+        let latents = self.description.vae.encode_clip(&Weights::new(store), pixels)?;
+        finite::check(&latents, "the encoder of the VAE", store)?;
+        Ok(latents)
+    }
+
+    /// What the model sees of the first frame of a clip and, if it was made for both, of the last: as channels
+    /// beside the noise, and by its image encoder.
+    fn pictures(&mut self, clip: &Clip) -> Result<BTreeMap<String, TensorData>> {
+        let EncoderSetup { device, dtype } = self.setup.clone();
+        let mut all = BTreeMap::new();
+        if self.description.conditions.enters(Condition::Image) != Some(EntersAs::Channels) {
+            return Ok(all);
+        }
+        let [frames, height, width] = clip.size();
+        // Fixed places for image tokens are places for two pictures.
+        let with_last = matches!(self.description.image_tokens, Some(Some(_))) && frames > 1;
+        let places = if with_last { vec![0, frames - 1] } else { vec![0] };
+        let whole = pixels(clip, &device);
+        let given = places.iter().map(|at| whole.clone().slice_dim(2, *at..*at + 1)).collect();
+        let description = self.description.clone();
+        let beside =
+            picture_channels(given, frames, &description, &mut |pixels| self.encode(pixels))?;
+        all.insert(BESIDE.to_owned(), beside.squeeze_dim::<4>(0).cast(dtype).into_data());
+        if let Some(vision) = &mut self.vision {
+            let picture = |at: &usize| {
+                let frame = Frame::new(height, width, clip.frame(*at).to_vec())?;
+                Ok::<_, Error>(SourceImage::from_frame(&frame))
+            };
+            let pictures = places.iter().map(picture).collect::<Result<Vec<_>>>()?;
+            let tokens = vision.encode(&pictures.iter().collect::<Vec<_>>(), &device)?;
+            all.insert(IMAGE.to_owned(), tokens.squeeze_dim::<2>(0).cast(dtype).into_data());
+        }
+        Ok(all)
+    }
+}
+
+/// Pixels `[1, 3, F, H, W]` of a clip, from -1 to 1.
+fn pixels(clip: &Clip, device: &Device) -> Tensor<5> {
+    let pixels: Tensor<5> = clip.to_tensor(device).permute([3, 0, 1, 2]).unsqueeze_dim(0);
+    pixels * 2.0 - 1.0
 }
 
 impl Encode for FolderEncoder {
@@ -116,6 +167,10 @@ impl Encode for FolderEncoder {
 
     fn clip(&mut self, clip: &Clip) -> Result<TensorData, Cause> {
         Ok(self.latents(clip)?)
+    }
+
+    fn shown(&mut self, clip: &Clip) -> Result<BTreeMap<String, TensorData>, Cause> {
+        Ok(self.pictures(clip)?)
     }
 
     fn text(&mut self, caption: &str) -> Result<BTreeMap<String, TensorData>, Cause> {

@@ -17,6 +17,8 @@ pub struct ClipSizes {
     pub rules: Rules,
     /// The size it makes unless told otherwise.
     pub own: Bucket,
+    /// Frames per second that it makes, unless it makes pictures.
+    pub frame_rate: Option<f64>,
 }
 
 impl ClipSizes {
@@ -52,5 +54,6 @@ pub(super) fn of(model: &Description) -> Result<ClipSizes> {
     };
     let [frames, height, width] = model.defaults.size;
     let rules = Rules { size_step: high * rows, frame_step, ..Rules::default() };
-    Ok(ClipSizes { rules, own: Bucket { frames, height, width } })
+    let frame_rate = (frame_step > 0).then_some(model.defaults.frame_rate);
+    Ok(ClipSizes { rules, own: Bucket { frames, height, width }, frame_rate })
 }

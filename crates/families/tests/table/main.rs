@@ -71,3 +71,49 @@ fn a_record_gives_conditions_to_models_that_have_room_for_them() {
     assert_eq!(channels.conditions.enters(Condition::Reference), None);
     assert_eq!(channels.conditions.enters(Condition::Image), Some(EntersAs::Channels));
 }
+
+/// A row of the table in `docs/families.md`.
+fn row(name: &str, model: &Description) -> String {
+    let experts = match model.transformers.len() {
+        1 => "one transformer".to_owned(),
+        count => format!("{count} experts"),
+    };
+    let taken = model.conditions.taken().map(|own| {
+        let way = match model.conditions.enters(own) {
+            Some(EntersAs::Channels) => "as channels",
+            _ => "as clean tokens",
+        };
+        format!("{own} ({way})")
+    });
+    let mut taken: Vec<String> = taken.collect();
+    if model.image_tokens.is_some() {
+        taken.push("image tokens".to_owned());
+    }
+    let taken = if taken.is_empty() { "none of its own".to_owned() } else { taken.join(", ") };
+    // There is no folder that can be sampled and not trained: whoever adds one has to tell them apart here.
+    format!("| {} | `{name}` | {experts} | yes | yes | yes | {taken} |", model.family.title)
+}
+
+/// The table of families in the documentation is the table of families.
+#[test]
+fn the_documentation_lists_every_kind_of_folder() {
+    let page = goldens().join("../docs/families.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut folders: Vec<PathBuf> =
+        std::fs::read_dir(goldens()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.retain(|path| path.join("model_index.json").is_file());
+    folders.sort();
+    let golden = folders.iter().map(|path| {
+        let model = describe(&ModelFolder::open(path).unwrap()).unwrap();
+        row(path.file_name().unwrap().to_str().unwrap(), &model)
+    });
+    let sizes = json!({ "video_channels": 384, "text_width": 64 });
+    let new = FAMILIES.into_iter().filter_map(|family| {
+        let made = (family.scratch.as_ref()?.make)(family, &sizes).unwrap();
+        Some(row("new", &made.description))
+    });
+    let wanted: Vec<String> = golden.chain(new).collect();
+    let found: Vec<&str> =
+        page.lines().filter(|line| line.contains("| `") && !line.contains("`generate`")).collect();
+    assert_eq!(found, wanted, "the rows are:\n{}", wanted.join("\n"));
+}

@@ -41,6 +41,11 @@ impl Alphas {
             .map_err(|reason| format!("adapter_config.json beside it: {reason}"))
     }
 
+    /// The one that most layers have, if it is said.
+    pub(super) fn usual(&self) -> Option<f64> {
+        self.usual
+    }
+
     fn parse(text: &str, prefix: &str) -> Result<Alphas, String> {
         let config: Value = serde_json::from_str(text).map_err(|err| err.to_string())?;
         let get = |key: &str| config.get(format!("{prefix}{key}")).filter(|value| !value.is_null());

@@ -17,6 +17,7 @@ mod alphas;
 mod key;
 mod names;
 mod pairs;
+mod summary;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -29,6 +30,7 @@ use self::key::Key;
 use self::names::Layers;
 pub use self::names::Names;
 use self::pairs::Pairs;
+pub use self::summary::{Summary, summary};
 use crate::error::{Error, Result};
 
 /// A LoRA to load: `FILE` or `FILE:SCALE`.

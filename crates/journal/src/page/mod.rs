@@ -135,9 +135,10 @@ impl Page {
         charts.push(chart("Loss by noise level", history.losses_by_level()));
         charts.push(chart("Learning rate", history.rates()));
         charts.push(chart("Gradient norm, before clipping", history.gradient_norms()));
-        for mut series in history.speeds() {
-            series.name = series.name.replace('_', " ");
-            charts.push(chart(&series.name.clone(), vec![series]));
+        // One speed says it all: the others are the same curve in other units.
+        let speeds = history.speeds();
+        if let Some(series) = speeds.into_iter().find(|own| own.name == "tokens_per_second") {
+            charts.push(chart("Tokens per second", vec![series]));
         }
         charts.retain(|chart| !chart.series.is_empty());
         self.curves(heading, charts)

@@ -199,8 +199,7 @@ fn a_history_has_a_chart_for_everything_it_holds() {
         "Loss by noise level",
         "Learning rate",
         "Gradient norm, before clipping",
-        "samples per second",
-        "tokens per second",
+        "Tokens per second",
     ];
     assert_eq!(titles, want);
 }

@@ -48,7 +48,7 @@ struct Nothing(u64);
 impl Feed for Nothing {
     fn next(&mut self) -> Result<Batch> {
         self.0 += 2;
-        Ok(Batch { samples: 2, fields: Default::default() })
+        Ok(Batch { samples: 2, ..Batch::default() })
     }
 
     fn samples_ahead(&mut self, batches: u64) -> Result<u64> {

@@ -126,7 +126,11 @@ fn batch(samples: usize) -> Batch {
         ("audio_latents", Field::Audio(sound)),
         ("text", Field::Text(text)),
     ];
-    Batch { samples, fields: fields.map(|(name, field)| (name.to_owned(), field)).into() }
+    Batch {
+        samples,
+        fields: fields.map(|(name, field)| (name.to_owned(), field)).into(),
+        beside: None,
+    }
 }
 
 fn mode(video: bool, audio: bool) -> Value {

@@ -64,7 +64,11 @@ pub(crate) fn batch(first: usize, samples: usize, frames: usize) -> Batch {
         Context { tokens: burn::tensor::Tensor::cat(texts.collect(), 0), mask: None, image: None };
     let latents = VideoLatents { values, rates: vec![24.0; samples] };
     let fields = [("latents", Field::Video(latents)), ("text", Field::Text(text))];
-    Batch { samples, fields: fields.map(|(name, field)| (name.to_owned(), field)).into() }
+    Batch {
+        samples,
+        fields: fields.map(|(name, field)| (name.to_owned(), field)).into(),
+        beside: None,
+    }
 }
 
 /// One micro-batch through a method.

@@ -3,11 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod asking;
+mod clips;
 mod conditions;
 mod ending;
+mod experts;
 mod exports;
 mod folder;
 mod generate;
+mod going;
 mod inputs;
 mod inspect;
 mod machine;

@@ -14,25 +14,25 @@ use tempfile::TempDir;
 use crate::folder::{goldens, run};
 
 /// A folder with `clips/` and, once it is preprocessed, `dataset/`.
-struct Workplace(TempDir);
+pub(crate) struct Workplace(TempDir);
 
 impl Workplace {
-    fn new() -> Workplace {
+    pub(crate) fn new() -> Workplace {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("clips")).unwrap();
         Workplace(root)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
     /// A picture with a caption beside it; `seed` makes its pixels.
-    fn picture(&self, name: &str, [width, height]: [u32; 2], seed: u32, caption: &str) {
+    pub(crate) fn picture(&self, name: &str, [width, height]: [u32; 2], seed: u32, caption: &str) {
         let path = self.path("clips").join(name);
         let pixels = (0..width * height * 3).map(|at| ((at * 31 + seed * 97) % 251) as u8);
         let image = image::RgbImage::from_raw(width, height, pixels.collect()).unwrap();
@@ -40,10 +40,22 @@ impl Workplace {
         fs::write(path.with_extension("txt"), caption).unwrap();
     }
 
-    /// A video with a caption beside it.
-    fn video(&self, name: &str, [width, height]: [usize; 2], frames: usize, caption: &str) {
+    /// A video of 8 frames a second with a caption beside it.
+    fn video(&self, name: &str, size: [usize; 2], frames: usize, caption: &str) {
+        self.video_at(8, name, size, frames, caption);
+    }
+
+    /// The same at another rate.
+    pub(crate) fn video_at(
+        &self,
+        rate: u32,
+        name: &str,
+        [width, height]: [usize; 2],
+        frames: usize,
+        caption: &str,
+    ) {
         let path = self.path("clips").join(name);
-        let mut writer = ClipWriter::create(&path, FrameRate::new(8, 1).unwrap()).unwrap();
+        let mut writer = ClipWriter::create(&path, FrameRate::new(rate, 1).unwrap()).unwrap();
         for frame in 0..frames {
             let value = |at: usize| ((at * 7 + frame * 50) % 256) as f32 / 255.0;
             let pixels = (0..width * height * 3).map(value).collect();
@@ -53,7 +65,7 @@ impl Workplace {
         fs::write(path.with_extension("txt"), caption).unwrap();
     }
 
-    fn preprocess(&self, model: &str, data: &str, more: &[&str]) -> Output {
+    pub(crate) fn preprocess(&self, model: &str, data: &str, more: &[&str]) -> Output {
         let model = goldens().join(model);
         let (data, output) = (self.text(data), self.text("dataset"));
         let usual = ["preprocess", "--model", model.to_str().unwrap(), "--data", &data];
@@ -62,21 +74,21 @@ impl Workplace {
 
     /// Runs, expects success, and returns the summary.
     #[track_caller]
-    fn encoded(&self, model: &str, data: &str, more: &[&str]) -> String {
+    pub(crate) fn encoded(&self, model: &str, data: &str, more: &[&str]) -> String {
         let output = self.preprocess(model, data, more);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// The samples by name.
-    fn samples(&self) -> Vec<Sample> {
+    pub(crate) fn samples(&self) -> Vec<Sample> {
         let dataset = Dataset::open(&self.path("dataset")).unwrap();
         (0..dataset.len()).map(|at| dataset.read(at).unwrap()).collect()
     }
 }
 
 /// Whether ffmpeg is there; says so if it is not.
-fn has_ffmpeg() -> bool {
+pub(crate) fn has_ffmpeg() -> bool {
     let is_there = |program| Command::new(program).arg("-version").output().is_ok();
     let both = is_there("ffmpeg") && is_there("ffprobe");
     if !both {
@@ -85,12 +97,12 @@ fn has_ffmpeg() -> bool {
     both
 }
 
-fn encoder(model: &str) -> FolderEncoder {
+pub(crate) fn encoder(model: &str) -> FolderEncoder {
     let setup = EncoderSetup { device: Device::flex(), dtype: FloatDType::F32 };
     FolderEncoder::open(&goldens().join(model), &setup).unwrap()
 }
 
-fn ids(samples: &[Sample]) -> Vec<&str> {
+pub(crate) fn ids(samples: &[Sample]) -> Vec<&str> {
     samples.iter().map(|sample| sample.origin.id.as_str()).collect()
 }
 
@@ -294,7 +306,7 @@ fn bf16_is_stored_and_not_mixed() {
 
 /// Bad input: one clear error and exit code 2.
 #[track_caller]
-fn refuses(output: &Output, words: &[&str]) {
+pub(crate) fn refuses(output: &Output, words: &[&str]) {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert_eq!(text.lines().filter(|line| line.starts_with("error:")).count(), 1, "{text}");
@@ -379,7 +391,7 @@ fn an_interrupted_run_goes_on() {
     assert!(summary.contains(&wanted), "{summary}, not {wanted}");
 }
 
-fn doctor(data: &Path, more: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn doctor(data: &Path, more: &[&str]) -> (Option<i32>, String) {
     let output = run(&[&["doctor", "--data", data.to_str().unwrap()], more].concat());
     let mut text = String::from_utf8(output.stdout).unwrap();
     text.push_str(&String::from_utf8(output.stderr).unwrap());

@@ -208,7 +208,19 @@ fn a_quickstart_ends_with_its_score_and_goes_on() {
         let last = format!("score {percent:.1} % ({right} of 96)");
         assert_eq!(text.lines().last(), Some(last.as_str()));
         assert_eq!((&summary["steps"], &summary["resumed_after"]), (&steps.into(), &before.into()));
-        assert!(folder.join("report.html").is_file());
+        let page = fs::read_to_string(folder.join("report.html")).unwrap();
+        // A newcomer is told what was trained on what, what was withheld, what chance is and why clips are refused.
+        for part in [
+            "learnt from 40 rendered clips",
+            "withheld",
+            "Chance:",
+            "in all three in 2.1 %",
+            "Not read",
+            "What to do next",
+        ] {
+            assert!(page.contains(part), "no `{part}` on the page");
+        }
+        assert_eq!(page.matches("per second</").count(), 1, "one curve of the speed");
         plays_alike(&folder);
         models.push(fs::read(&weights).unwrap());
     }

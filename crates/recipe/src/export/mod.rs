@@ -22,12 +22,14 @@ use crate::model::{Model, Origin};
 use crate::schema::{LearnsConfig, Recipe, SourceConfig, TrainedConfig};
 
 /// Which parameters of a checkpoint are exported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Which {
     /// Those of the last step.
     Live,
-    /// Their running average.
+    /// Their running average; of several the first.
     Average,
+    /// The running average of this decay.
+    Decay(f64),
 }
 
 /// A network that learnt, as a checkpoint holds it: the student, or another role.
@@ -84,6 +86,20 @@ impl Student {
         let prefix = match which {
             Which::Live => format!("roles.{role}.transformer."),
             Which::Average => format!("callbacks.ema.{role}."),
+            Which::Decay(decay) => {
+                let averages = recipe.callbacks.averages();
+                let name =
+                    averages.iter().find(|(_, own)| own.decay == decay).map(|(name, _)| name);
+                let Some(name) = name else {
+                    let known: Vec<String> =
+                        averages.iter().map(|(_, own)| own.decay.to_string()).collect();
+                    return Err(Error::Recipe(format!(
+                        "this run has no running average of decay {decay}; it has {}",
+                        if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                    )));
+                };
+                format!("callbacks.{name}.{role}.")
+            }
         };
         let config = trained(&recipe, role)?.clone();
         let own = state.iter().filter_map(|(name, value)| match value {
@@ -100,11 +116,7 @@ impl Student {
                 path.display()
             )));
         }
-        let model = match (&config.new, &config.from) {
-            (Some(new), _) => Model::new(new, recipe.run.seed, device)?,
-            (None, Some(from)) => Model::open(&folder::locate(from, hub)?, device)?,
-            (None, None) => return Err(Error::Recipe(format!("the {role} comes from nowhere"))),
-        };
+        let model = recipe.model(role, &config, device, hub)?;
         let (step, facts, role) = (manifest.step, manifest.facts, role.to_owned());
         Ok(Student { recipe, step, model, learnt, facts, role, dtype: None })
     }
@@ -167,9 +179,8 @@ impl Student {
                 }
             }
             Origin::Folder(from) => {
-                copy(from, aside, &|name| {
-                    !name.starts_with("transformer/diffusion_pytorch_model")
-                })?;
+                let replaced = format!("{}/diffusion_pytorch_model", self.model.component());
+                copy(from, aside, &|name| !name.starts_with(&replaced))?;
                 let index = from.join("model_index.json");
                 let text = std::fs::read_to_string(&index)
                     .map_err(|err| Error::file("read", &index, err))?;
@@ -179,7 +190,8 @@ impl Student {
                 write_json(&aside.join("model_index.json"), &value)?;
             }
         }
-        let weights = aside.join("transformer/diffusion_pytorch_model.safetensors");
+        let component = aside.join(self.model.component());
+        let weights = component.join("diffusion_pytorch_model.safetensors");
         self.write_store(self.store()?, &weights, self.metadata(&self.record()))
     }
 

@@ -153,7 +153,9 @@ impl Student {
             ("step", self.step.to_string()),
             ("recipe", recipe.unwrap_or_default()),
         ];
-        let own = facts.into_iter().map(|(key, value)| (key.to_owned(), value));
+        let expert = config.and_then(|config| config.expert);
+        let expert = expert.map(|expert| ("expert", expert.name().to_owned()));
+        let own = facts.into_iter().chain(expert).map(|(key, value)| (key.to_owned(), value));
         self.facts.clone().into_iter().chain(record.metadata()).chain(own).collect()
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Width {
 impl Width {
     pub(super) fn of(network: &dyn Network, store: &Store) -> Result<Width> {
         let targets = vec!["*".to_owned()];
-        let census = train::LoraConfig { rank: 1, alpha: None, dropout: 0.0, targets };
+        let census = train::LoraConfig { rank: 1, alpha: None, from: None, dropout: 0.0, targets };
         let layers = train::Adapters::find(census, network, store)?;
         let depth = network.depth().max(1) as u64;
         let (mut block, mut stream, mut widest) = ([0, 0], 0, 0);

@@ -108,12 +108,13 @@ impl Recipe {
         let Prepared { student, others, .. } = self.prepare(device, hub)?;
         let tokens = self.tokens(&student)?;
         let mut roles = vec![self.role("student", &student, &self.models.student, tokens)?];
-        let average = match self.callbacks.ema {
-            // Until it starts it is the student itself.
-            Some(config) if config.start < self.method.horizon("student", self.run.steps) => {
-                self.learnt(&student, &self.models.student)?.weights
-            }
-            _ => 0,
+        // Until it starts an average is the student itself.
+        let updates = self.method.horizon("student", self.run.steps);
+        let averages = self.callbacks.averages();
+        let count = averages.iter().filter(|(_, own)| own.start < updates).count() as u64;
+        let average = match count {
+            0 => 0,
+            count => count * self.learnt(&student, &self.models.student)?.weights,
         };
         if let Some(Models { teacher, critic, config }) = &others {
             roles.push(frozen("teacher", teacher));

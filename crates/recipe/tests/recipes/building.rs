@@ -338,3 +338,36 @@ fn only_who_needs_a_negative_prompt_loads_an_encoder() {
     assert!(negative("dmd2.yaml", &["method.unconditional=zero", without]).unwrap().is_none());
     assert!(negative("dmd2.yaml", &[]).is_err(), "this one looks for its encoder");
 }
+
+/// Several datasets are one, and a folder is seen as often as it should be.
+#[test]
+fn datasets_are_mixed() {
+    let temporary = tempfile::tempdir().unwrap();
+    let paths = ["a", "b"].map(|name| temporary.path().join(name));
+    dataset(&paths[0], "wan-tiny", [2, 4, 6], WAN, false);
+    dataset(&paths[1], "wan-tiny", [1, 4, 6], WAN, false);
+    let [a, b] = paths.each_ref().map(|path| path.display().to_string());
+    let samples = |more: &[String]| {
+        let mut overrides = small("wan-tiny", &paths[0], &[STUDENT]);
+        overrides.extend(more.iter().cloned());
+        let run = build(&try_read("wan-full.yaml", &overrides)?, None)?;
+        let mut trainer = run.trainer;
+        trainer.run()?;
+        Ok::<usize, recipe::Error>(run.facts.samples)
+    };
+    let mix = |of: String| format!("data.source={{kind: mix, of: [{of}]}}");
+    let repeated = mix(format!("{{path: {a}, repeats: 3}}, {{path: {b}}}"));
+    assert_eq!(samples(std::slice::from_ref(&repeated)).unwrap(), 20);
+    assert_eq!(samples(&[repeated, "data.held_out=2".to_owned()]).unwrap(), 18);
+    let weighed = mix(format!("{{path: {a}, weight: 4}}, {{path: {b}, weight: 1}}"));
+    assert_eq!(samples(&[weighed]).unwrap(), 25);
+    for (of, word) in [
+        (format!("{{path: {a}, weight: 4}}, {{path: {b}}}"), "every folder has one"),
+        (format!("{{path: {a}, repeats: 0}}"), "at least 1"),
+        (String::new(), "is empty"),
+        (format!("{{path: {a}}}, {{path: no/such}}"), "no/such"),
+    ] {
+        let message = samples(&[mix(of)]).unwrap_err().to_string();
+        assert!(message.contains(word), "no `{word}` in: {message}");
+    }
+}

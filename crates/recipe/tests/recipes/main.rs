@@ -10,6 +10,7 @@ mod exporting;
 mod lora;
 mod masks;
 mod memory;
+mod pictures;
 mod reading;
 mod resuming;
 mod roles;

@@ -35,7 +35,7 @@ fn a_teacher_of_another_family_is_refused_by_name() {
     assert!(message.contains(want), "{message}");
     // Folders that no role can come from are told with the role.
     for role in [STUDENT, "teacher", "critic"] {
-        for other in [folder("wan-tiny-i2v"), "no/such/folder".to_owned()] {
+        for other in [folder("wan-tiny-experts"), "no/such/folder".to_owned()] {
             let mut overrides = small("wan-tiny", &data, &[STUDENT, "teacher", "critic"]);
             overrides.push(format!("models.{role}.from={other}"));
             let message = refused("dmd2.yaml", &overrides);

@@ -75,7 +75,8 @@ fn by_training(path: &Path, noisy: &Tensor<5>, timestep: f64) -> (Tensor<3>, [us
     let config: StrategyConfig = serde_json::from_value(config).unwrap();
     let video = TimestepSampler::uniform(0.0, 1.0).unwrap();
     let own = Flexible::new(&config, model.description.geometry, Tracks::video(video)).unwrap();
-    let scene = own.scene(&Batch { samples: 1, fields }, &Draws::new(0, 1, 0, 1)).unwrap();
+    let scene =
+        own.scene(&Batch { samples: 1, fields, beside: None }, &Draws::new(0, 1, 0, 1)).unwrap();
     let level = model.description.process.level(timestep) as f32;
     let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level]));
     let tokens = scene.each(|_, track| track.clean.clone());

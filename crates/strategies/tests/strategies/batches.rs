@@ -49,7 +49,11 @@ pub(crate) fn batch(samples: usize, grid: [usize; 3]) -> Batch {
         ("text", Field::Text(text)),
         ("masks", Field::Mask(mask)),
     ];
-    Batch { samples, fields: fields.map(|(name, field)| (name.to_owned(), field)).into() }
+    Batch {
+        samples,
+        fields: fields.map(|(name, field)| (name.to_owned(), field)).into(),
+        beside: None,
+    }
 }
 
 pub(crate) fn prepare(config: Value, batch: &Batch, step: u64) -> ModelInputs {

@@ -102,8 +102,45 @@ impl Checkpoints {
             return Ok(None);
         }
         let found = folder::find(&self.folder, device)?;
-        let keys = self.recipe.differs(&found.manifest.recipe, free);
+        self.accept(found, free).map(Some)
+    }
+
+    /// One checkpoint, of this run or of another; newer ones of this run are moved out of the way.
+    ///
+    /// # Errors
+    /// It cannot be used, is of another run while this one has its own, or was made with another recipe
+    /// or from other data or weights.
+    pub fn resume_from(&mut self, path: &Path, free: &[&str], device: &Device) -> Result<Found> {
+        let nothing = |reason: &str| Error::NothingToResume {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let inner = path.join("checkpoints");
+        let found = match inner.is_dir() {
+            true => folder::find(&inner, device)?,
+            false if path.is_dir() => folder::read(path, device)?,
+            false => return Err(nothing("there is no such run or checkpoint")),
+        };
+        let whole = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let own = found.path.parent().is_some_and(|parent| whole(parent) == whole(&self.folder));
+        if !own && !self.known.is_empty() {
+            return Err(nothing(
+                "it is of another run, and this one has checkpoints of its own; name one of these, or \
+                 start in another folder",
+            ));
+        }
+        self.accept(found, free)
+    }
+
+    fn accept(&mut self, found: Found, free: &[&str]) -> Result<Found> {
+        let then = &found.manifest.recipe;
+        let keys = self.recipe.differs(then, free);
         if !keys.is_empty() {
+            let told = |key: String| {
+                let [was, is] = [then, &self.recipe].map(|own| own.told(&key));
+                format!("{key} (was {was}, is {is})")
+            };
+            let keys = keys.into_iter().map(told).collect();
             return Err(Error::OtherRecipe { path: found.path, keys });
         }
         let differing = differing_origins(&found.manifest.origins, &self.origins);
@@ -113,7 +150,7 @@ impl Checkpoints {
         folder::set_aside_after(&self.folder, found.manifest.step)?;
         self.known = folder::list(&self.folder)?.into_iter().map(|(step, _)| step).collect();
         self.sound = Some(found.manifest.step);
-        Ok(Some(found))
+        Ok(found)
     }
 
     /// Whether a checkpoint of `step` exists or is being written.

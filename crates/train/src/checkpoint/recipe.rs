@@ -8,7 +8,25 @@ use serde_json::Value;
 #[serde(transparent)]
 pub struct Recipe(pub Value);
 
+/// Characters of a value that are told.
+const LONGEST_TOLD: usize = 60;
+
 impl Recipe {
+    /// The value of a key by its dotted name, in few words.
+    pub fn told(&self, key: &str) -> String {
+        let below = |value: &Value, part: &str| match part.parse::<usize>() {
+            Ok(index) if value.is_array() => value.get(index).cloned(),
+            _ => value.get(part).cloned(),
+        };
+        let value = key.split('.').try_fold(self.0.clone(), |value, part| below(&value, part));
+        let text = value.filter(|value| !value.is_null()).map(|value| value.to_string());
+        let text = text.unwrap_or_else(|| "nothing".to_owned());
+        match text.chars().count() > LONGEST_TOLD {
+            true => text.chars().take(LONGEST_TOLD).chain(['\u{2026}']).collect(),
+            false => text,
+        }
+    }
+
     /// The keys in which two recipes differ, apart from those that begin with one of `free`: what may
     /// change between the parts of one run, like the number of steps.
     pub fn differs(&self, other: &Recipe, free: &[&str]) -> Vec<String> {

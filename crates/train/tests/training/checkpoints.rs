@@ -138,7 +138,12 @@ fn another_recipe_is_refused_with_the_keys_that_differ() {
     let other = Setup { recipe, ..setup };
     let mut run = other.build(Some(folder.path())).unwrap();
     let message = error_of(run.trainer.resume(&["loop.steps"], &Device::flex()).map(drop));
-    assert!(message.contains("these keys differ: new, optimizer.rate;"), "{message}");
+    assert!(
+        message.contains(
+            "these keys differ: new (was nothing, is 1), optimizer.rate (was 0.1, is 0.2);"
+        ),
+        "{message}"
+    );
 }
 
 #[test]

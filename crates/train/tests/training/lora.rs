@@ -10,7 +10,7 @@ use crate::run::{Numbers, Setup, error_of, fingerprint, inputs};
 
 fn config() -> LoraConfig {
     let targets = vec!["own.qkv".to_owned()];
-    LoraConfig { rank: 2, alpha: Some(6.0), dropout: 0.0, targets }
+    LoraConfig { rank: 2, alpha: Some(6.0), from: None, dropout: 0.0, targets }
 }
 
 fn with(config: LoraConfig) -> Setup {

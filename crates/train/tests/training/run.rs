@@ -33,7 +33,7 @@ impl Feed for Numbers {
         let text = (first..self.position).map(words).collect();
         let context = Context { tokens: Tensor::cat(text, 0), mask: None, image: None };
         let fields = [("text".to_owned(), Field::Text(context))].into();
-        Ok(Batch { samples: self.batch, fields })
+        Ok(Batch { samples: self.batch, fields, beside: None })
     }
 
     fn samples_ahead(&mut self, batches: u64) -> Result<u64> {

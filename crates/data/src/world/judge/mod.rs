@@ -5,6 +5,7 @@
 //! answered only if the picture leaves no doubt, so that noise, a still picture and a round blob get
 //! no score. What a clip is *meant* to show is never an input.
 
+mod explain;
 mod fit;
 mod locate;
 mod motion;

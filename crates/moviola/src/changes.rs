@@ -1,0 +1,128 @@
+//! What a run does in another way from some step on: `train --change`, kept in the run.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use recipe::{CHANGEABLE, Recipe};
+use serde::{Deserialize, Serialize};
+use train::Resumed;
+use train::checkpoint::{self, differences};
+
+use crate::failure::{Failure, Outcome};
+use crate::voice::Voice;
+
+/// Where a run keeps what was changed.
+const FILE: &str = "changes.jsonl";
+
+/// Keys that the user wants to change.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes(Vec<String>);
+
+/// A change as a run keeps it.
+#[derive(Serialize, Deserialize)]
+struct Change {
+    /// The step after which it holds.
+    step: u64,
+    /// The dotted name of the key.
+    key: String,
+    was: String,
+    is: String,
+}
+
+impl Changes {
+    /// The keys of arguments like `key.key=value`.
+    ///
+    /// # Errors
+    /// One may not change: what a run remembers would no longer fit.
+    pub(crate) fn asked(arguments: &[String]) -> Outcome<Changes> {
+        let key = |argument: &String| {
+            let key = argument.split('=').next().unwrap_or_default().to_owned();
+            let within = |own: &str| key == own || key.starts_with(&format!("{own}."));
+            match CHANGEABLE.iter().any(|own| within(own)) && !key.ends_with("optimizer.kind") {
+                true => Ok(key),
+                false => Err(Failure::Refused(format!(
+                    "--change: `{key}` cannot change within a run; what can is below {}; the number of \
+                     steps, checkpoints and validation may be --set",
+                    CHANGEABLE.join(", ")
+                ))),
+            }
+        };
+        Ok(Changes(arguments.iter().map(key).collect::<Outcome<_>>()?))
+    }
+
+    /// The keys in which a run may differ from its checkpoints: those of now, and those that were changed
+    /// before, which the newest checkpoint may be older than.
+    ///
+    /// # Errors
+    /// What the run keeps cannot be read.
+    pub(crate) fn keys_of(&self, folder: &Path) -> Outcome<Vec<String>> {
+        let earlier = read(folder)?.into_iter().map(|change| change.key);
+        Ok(self.0.iter().cloned().chain(earlier).collect())
+    }
+
+    /// Keeps in the run what is no longer as its checkpoint was made with, and says it.
+    ///
+    /// # Errors
+    /// There is no checkpoint to go on from, or the disk is full.
+    pub(crate) fn record(
+        &self,
+        folder: &Path,
+        resumed: Option<&Resumed>,
+        recipe: &Recipe,
+        voice: Voice,
+    ) -> Outcome {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let Some(resumed) = resumed else {
+            return Err(Failure::refused(
+                "--change is for a run that goes on, and there is no checkpoint yet; use --set",
+            ));
+        };
+        let then = checkpoint::read_manifest(&resumed.path)?.recipe;
+        let now = checkpoint::Recipe(recipe.resolved()?);
+        let own = |key: &String| {
+            self.0.iter().any(|asked| key == asked || key.starts_with(&format!("{asked}.")))
+        };
+        let differing = differences(&then.0, &now.0).into_iter().filter(own);
+        let mut lines = String::new();
+        for key in differing {
+            let (was, is) = (then.told(&key), now.told(&key));
+            voice.say(&format!("from step {} on {key} is {is}; it was {was}", resumed.step + 1));
+            let change = Change { step: resumed.step, key, was, is };
+            lines += &serde_json::to_string(&change).expect("a change is JSON");
+            lines.push('\n');
+        }
+        let path = folder.join(FILE);
+        let file = fs::File::options().create(true).append(true).open(&path);
+        let written = file.and_then(|mut file| file.write_all(lines.as_bytes()));
+        written.map_err(|err| Failure::Refused(format!("cannot write {}: {err}", path.display())))
+    }
+}
+
+/// What was changed in a run, in the words of its page.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn told(folder: &Path) -> Outcome<Vec<String>> {
+    let line = |Change { step, key, was, is }: Change| {
+        format!("{key} from {was} to {is} after step {step}")
+    };
+    Ok(read(folder)?.into_iter().map(line).collect())
+}
+
+fn read(folder: &Path) -> Outcome<Vec<Change>> {
+    let path = folder.join(FILE);
+    let text = match fs::read_to_string(&path) {
+        Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        text => {
+            text.map_err(|err| Failure::Refused(format!("cannot read {}: {err}", path.display())))?
+        }
+    };
+    let line = |line: &str| {
+        serde_json::from_str(line)
+            .map_err(|err| Failure::Refused(format!("{}: {err}", path.display())))
+    };
+    text.lines().filter(|line| !line.trim().is_empty()).map(line).collect()
+}

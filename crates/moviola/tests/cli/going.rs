@@ -1,0 +1,209 @@
+//! Runs that go on in another way, and runs that begin from what others learnt.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::experts::Trained;
+use crate::folder::{distance, run};
+use crate::training::{arguments, recipe, train, words};
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+fn state(folder: &Path, step: usize) -> Vec<u8> {
+    fs::read(folder.join(format!("checkpoints/checkpoint-{step:08}/state.safetensors"))).unwrap()
+}
+
+#[track_caller]
+fn good(arguments: &[&str]) -> String {
+    let out = run(arguments);
+    assert!(out.status.success(), "{arguments:?}: {}", words(&out));
+    words(&out)
+}
+
+#[track_caller]
+fn refused(arguments: &[&str], parts: &[&str]) {
+    let out = run(arguments);
+    assert_eq!(out.status.code(), Some(2), "{arguments:?}: {}", words(&out));
+    for part in parts {
+        assert!(words(&out).contains(part), "no `{part}` in: {}", words(&out));
+    }
+}
+
+/// Another learning rate from some step on: only when told, recorded, and the same bits however often it stops.
+#[test]
+fn a_run_goes_on_with_another_rate() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = |name: &str| -> PathBuf { temporary.path().join(name) };
+    let keep = "checkpoint={every: 2, keep_last: 9}";
+    assert!(train(&path("run"), 4, &[keep]).status.success());
+    let folder = text(&path("run"));
+    let steps = ["--set", "loop.steps=8"];
+    let rate = ["--change", "models.student.rate.peak=0.0005"];
+    let more = ["--set", "models.student.rate.peak=0.0005"];
+    let base = ["train", "--run", &folder];
+    refused(
+        &[&base[..], &steps, &more].concat(),
+        &["models.student.rate.peak (was 0.00", "is 0.0005)", "--change"],
+    );
+    refused(
+        &[&base[..], &["--change", "data.batch=3"]].concat(),
+        &["`data.batch` cannot change within a run", "models.student.rate"],
+    );
+    let said = good(&[&base[..], &steps, &rate].concat());
+    assert!(said.contains("from step 5 on models.student.rate.peak is 0.0005"), "{said}");
+    let changes = fs::read_to_string(path("run/changes.jsonl")).unwrap();
+    assert!(changes.contains("\"step\":4") && changes.contains("0.0005"), "{changes}");
+    let page = fs::read_to_string(path("run/report.html")).unwrap();
+    assert!(page.contains("models.student.rate.peak from"), "the page tells it");
+    // A run that dies before its next checkpoint goes on with what was changed.
+    let changed = state(&path("run"), 8);
+    fs::remove_dir_all(path("run/checkpoints/checkpoint-00000006")).unwrap();
+    fs::remove_dir_all(path("run/checkpoints/checkpoint-00000008")).unwrap();
+    good(&base);
+    assert!(state(&path("run"), 8) == changed, "the states differ");
+    // Another rate is another result.
+    assert!(train(&path("plain"), 8, &[keep]).status.success());
+    assert!(state(&path("plain"), 8) != changed, "the rate changes nothing");
+    refused(
+        &["train", "--run", &text(&path("new")), &recipe("quickstart.yaml"), rate[0], rate[1]],
+        &["no checkpoint yet"],
+    );
+}
+
+/// A run goes on from the checkpoint that is named, its own or another run's.
+#[test]
+fn a_checkpoint_can_be_named() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = |name: &str| -> PathBuf { temporary.path().join(name) };
+    let keep = "checkpoint={every: 2, keep_last: 9}";
+    assert!(train(&path("run"), 6, &[keep]).status.success());
+    let last = state(&path("run"), 6);
+    let second = text(&path("run/checkpoints/checkpoint-00000002"));
+    let folder = text(&path("run"));
+    let said = good(&["train", "--run", &folder, "--resume", &second]);
+    assert!(said.contains("going on after step 2"), "{said}");
+    assert!(state(&path("run"), 6) == last, "the same steps make the same bits");
+    let other = |name: &str, from: &str| {
+        let mut all = arguments(&path(name), 6, &[keep]);
+        all.extend(["--resume".to_owned(), from.to_owned()]);
+        all
+    };
+    let all = other("other", &second);
+    good(&all.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(state(&path("other"), 6) == last, "another folder makes the same bits");
+    let all = other("other", &folder);
+    refused(
+        &all.iter().map(String::as_str).collect::<Vec<_>>(),
+        &["of another run, and this one has checkpoints of its own"],
+    );
+    let all = other("third", &text(&path("nowhere")));
+    refused(&all.iter().map(String::as_str).collect::<Vec<_>>(), &["no such run or checkpoint"]);
+}
+
+/// A training that hardly moves shows what it began with.
+const STILL: &str = "models.student.rate={peak: 1.0e-12, warmup: 0, decay: {kind: constant}}";
+
+/// Adapters begin as a file of any dialect, and a network with the weights of a file.
+#[test]
+fn a_run_begins_from_what_another_learnt() {
+    let own = Trained::new("wan-tiny", "32x32x1");
+    let look = "callbacks={}";
+    let none = "data.held_out=0";
+    let first = own.train("wan-lora.yaml", "first", &[look, none]);
+    assert!(first.status.success(), "{}", words(&first));
+    let lora = own.export("first", "lora.safetensors", &["--dialect", "kohya"]);
+    let whole = own.export("first", "whole.safetensors", &["--as", "file", "--dialect", "comfyui"]);
+    let plain = own.latents(&own.model, &[]);
+    let tuned = own.latents(&own.model, &["--lora", &lora]);
+    assert!(distance(&tuned, &plain) > 0.01, "the LoRA changes nothing");
+    // Half as strong a rule, and the same effect.
+    let from = format!("models.student.learns.from={lora}");
+    let out = own.train(
+        "wan-lora.yaml",
+        "second",
+        &[look, none, STILL, &from, "models.student.learns.alpha=16"],
+    );
+    assert!(out.status.success(), "{}", words(&out));
+    let again = own.export("second", "again.safetensors", &[]);
+    let off = distance(&own.latents(&own.model, &["--lora", &again]), &tuned);
+    assert!(off < 1e-3, "{off}");
+    let out =
+        own.train("wan-lora.yaml", "no", &[look, none, &from, "models.student.learns.rank=4"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(words(&out).contains("it has rank 32, but `learns.rank` is 4"), "{}", words(&out));
+    let weights = format!("models.student.weights={whole}");
+    let out = own.train("wan-full.yaml", "third", &[look, none, STILL, &weights]);
+    assert!(out.status.success(), "{}", words(&out));
+    let folder = own.export("third", "third-folder", &[]);
+    let off = distance(&own.latents(&folder, &[]), &tuned);
+    assert!(off < 1e-3, "{off}");
+    let out =
+        own.train("wan-full.yaml", "no", &[look, none, &format!("models.student.weights={lora}")]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(words(&out).contains("models.student.weights"), "{}", words(&out));
+}
+
+/// Several averages, each exported by its decay.
+#[test]
+fn several_averages() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("run");
+    let averages = "callbacks.ema=[{decay: 0.9, warm_up: false}, {decay: 0.5, warm_up: false}]";
+    let out = train(&folder, 4, &[averages]);
+    assert!(out.status.success(), "{}", words(&out));
+    let mut files = Vec::new();
+    for (name, more) in [
+        ("live", &[][..]),
+        ("first", &["--ema"]),
+        ("slow", &["--ema", "0.9"]),
+        ("quick", &["--ema", "0.5"]),
+    ] {
+        let output = text(&temporary.path().join(format!("{name}.safetensors")));
+        good(&[&["export", &text(&folder), "--as", "file", "--output", &output], more].concat());
+        files.push(fs::read(output).unwrap());
+    }
+    assert!(files[1] == files[2], "the first is the one without a number");
+    assert!(files[0] != files[1] && files[1] != files[3] && files[0] != files[3]);
+    refused(
+        &["export", &text(&folder), "--output", "x", "--ema", "0.99"],
+        &["no running average of decay 0.99; it has 0.9, 0.5"],
+    );
+    let twice = "callbacks.ema=[{decay: 0.9}, {decay: 0.9}]";
+    let out = train(&temporary.path().join("twice"), 4, &[twice]);
+    assert!(words(&out).contains("another decay"), "{}", words(&out));
+}
+
+/// What others call so is named, and every key is listed.
+#[test]
+fn names_from_elsewhere_and_the_list_of_keys() {
+    let yaml = recipe("wan-lora.yaml");
+    for (set, word) in [
+        ("learning_rate=0.1", "models.student.rate.peak"),
+        ("loop.max_grad_norm=1", "loop.clip"),
+        ("models.student.network_dim=4", "models.student.learns.rank"),
+        ("data.num_repeats=4", "kind: mix"),
+    ] {
+        refused(
+            &["train", &yaml, "--dry-run", "--set", set],
+            &["what others call so is here", word],
+        );
+    }
+    // What a terminal would obey is shown instead.
+    let out = run(&["train", &yaml, "--dry-run", "--set", "\u{1b}[31m\u{7}=1"]);
+    assert_eq!(out.status.code(), Some(2));
+    let said = words(&out);
+    assert!(said.contains(r"\u{1b}[31m\u{7}") && !said.contains(['\u{1b}', '\u{7}']), "{said:?}");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipe-keys.md");
+    let own = String::from_utf8(run(&["train", "--keys"]).stdout).unwrap();
+    let kept = fs::read_to_string(page).unwrap_or_default();
+    assert!(kept == own, "run `moviola train --keys > docs/recipe-keys.md`");
+    for row in [
+        "| `loop.steps` | a whole number, at least 1 | required | The last step. |",
+        "| `models.student.learns: lora.rank` | a whole number, at least 1 | required |",
+        "| `data.source.kind: mix` | a name |",
+    ] {
+        assert!(own.contains(row), "no row {row}");
+    }
+}
