@@ -1,6 +1,7 @@
 //! The command: arguments, signals, progress bars and exit codes. Everything else lives below.
 
 mod bars;
+mod bench;
 mod clips;
 mod clock;
 mod device;
@@ -10,6 +11,7 @@ mod export;
 mod failure;
 mod generate;
 mod given;
+mod hardware;
 mod hub;
 mod inputs;
 mod inspect;
@@ -17,6 +19,7 @@ mod launch;
 mod layout;
 mod output;
 mod places;
+mod plan;
 mod preprocess;
 mod questions;
 mod quickstart;
@@ -73,6 +76,13 @@ enum Command {
         after_help = "Examples:\n  moviola inspect goldens/pixart-tiny\n  moviola inspect model.safetensors\n  moviola inspect --machine"
     )]
     Inspect(inspect::Arguments),
+    /// Tell what a layout costs: memory, traffic and time of every rank, or why it cannot be.
+    #[command(
+        after_help = "Examples:\n  moviola plan goldens/wan-tiny --ranks 4\n  moviola plan hardware/hunyuan-video.yaml --ranks 8 --hardware hardware/h100.yaml\n  moviola plan shape.yaml --ulysses 4 --cfg 2 --json"
+    )]
+    Plan(Box<plan::Arguments>),
+    /// Measure this machine.
+    Bench(bench::Arguments),
 }
 
 impl Command {
@@ -86,6 +96,8 @@ impl Command {
             Command::Preprocess(_) => "preprocess",
             Command::Doctor(_) => "doctor",
             Command::Inspect(_) => "inspect",
+            Command::Plan(_) => "plan",
+            Command::Bench(_) => "bench",
         }
     }
 }
@@ -113,6 +125,8 @@ fn main() -> ExitCode {
         Command::Preprocess(arguments) => preprocess::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Inspect(arguments) => done(inspect::run(&arguments)),
+        Command::Plan(arguments) => done(plan::run(&arguments)),
+        Command::Bench(arguments) => done(bench::run(&arguments, voice)),
     };
     finish(result, voice)
 }

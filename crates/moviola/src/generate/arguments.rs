@@ -13,7 +13,7 @@ use crate::layout::LayoutArguments;
 use crate::places::Kind;
 
 /// Arguments that a record tells by itself.
-const TOLD: [&str; 49] = [
+const TOLD: [&str; 50] = [
     "prompt",
     "prompts",
     "negative",
@@ -52,6 +52,7 @@ const TOLD: [&str; 49] = [
     "resolution_binning",
     "clean_caption",
     "tile_vae",
+    "layout",
     "ranks",
     "data",
     "cfg",
