@@ -164,7 +164,7 @@ impl Pipeline {
     }
 
     /// Bytes of the feature maps where the decoder is largest.
-    fn decoded_bytes(&self, request: &Request, job: &Job) -> u64 {
+    pub(crate) fn decoded_bytes(&self, request: &Request, job: &Job) -> u64 {
         let out = self.vae.weights().iter().find(|own| own.name == "decoder.conv_out.weight");
         let channels = out.and_then(|own| own.shape.get(1)).map_or(0, |channels| *channels as u64);
         let [frames, height, width] = job.size;
@@ -177,7 +177,7 @@ impl Pipeline {
     }
 
     /// Bytes of the weights that are in memory at once, and how many of them are mapped.
-    fn weight_bytes(&self) -> (u64, u64) {
+    pub(crate) fn weight_bytes(&self) -> (u64, u64) {
         let stored = |weights: &[Weight]| {
             let bytes = weights.iter().map(|own| own.bytes).sum::<u64>();
             (bytes, bytes)

@@ -18,6 +18,7 @@ mod media;
 mod pipeline;
 mod pixels;
 mod plan;
+mod profile;
 mod progress;
 mod quantization;
 mod replica;

@@ -59,6 +59,16 @@ impl Vision {
         Ok(self.component.open(device).map(drop)?)
     }
 
+    /// Values of one of its tokens.
+    pub(crate) fn width(&self) -> usize {
+        self.network.config.width
+    }
+
+    /// Tokens that it makes of a picture.
+    pub(crate) fn tokens(&self) -> usize {
+        self.network.config.tokens()
+    }
+
     /// Its weights, as they are stored.
     pub(crate) fn weights(&self) -> &[Weight] {
         self.component.weights()

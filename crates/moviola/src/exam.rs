@@ -15,7 +15,7 @@ use crate::failure::{Failure, Outcome};
 use crate::inputs::InputFiles;
 use crate::layout::LayoutArguments;
 use crate::voice::Voice;
-use crate::{launch, output, questions, ranked, signals, threads};
+use crate::{hardware, launch, output, questions, ranked, signals, threads};
 
 /// Score a model of the shapes world: all scenes twice, from fixed seeds.
 #[derive(clap::Args, Clone, Debug)]
@@ -151,7 +151,8 @@ fn sit_together(
     let Arguments { task, layout, sampling, threads, .. } = arguments;
     let exam = exam(*task, shapes)?;
     let request = exam.request_to(model, &sampling.for_exams()).map_err(of_arguments)?;
-    let plan = layout.plan(&model.workload(&request)?)?;
+    let work = model.work(&request)?;
+    let plan = layout.plan(&work, &hardware::here(&work)?)?;
     model.open_all()?;
     let bars = Mutex::new(bars);
     ranked::on_ranks(layout, &plan, model, *threads, |rank, own| match rank {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use comm::{Axis, Group, MeshShape, Ranks};
-use parallel::{Layout, Pipeline, Plan, Refusal, Workload};
+use parallel::cost::{Hardware, Work};
+use parallel::{Layout, Pipeline, Plan, Refusal};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
@@ -18,6 +19,12 @@ const MOST_RANKS: usize = 256;
 /// How the work is spread over ranks. `--ranks` alone chooses a layout. Records hold what is said.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LayoutArguments {
+    /// Which layout: `auto` weighs all of --ranks against each other and takes the cheapest, as --ranks alone
+    /// does; without --ranks it is one rank per core
+    #[arg(long, help_heading = RANKS, value_enum, value_name = "auto",
+        conflicts_with_all = ["data", "cfg", "ulysses", "ring", "tensor", "pipefusion", "patches", "warmup", "stages"])]
+    #[serde(skip)]
+    layout: Option<LayoutName>,
     /// Ranks, as threads of this process; each has --threads workers [default: the product of the
     /// degrees below]
     #[arg(long, help_heading = RANKS, value_name = "N")]
@@ -69,10 +76,18 @@ pub(crate) struct LayoutArguments {
     timeout: u64,
 }
 
+/// A layout by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LayoutName {
+    /// The cheapest by the cost model
+    Auto,
+}
+
 impl LayoutArguments {
     /// Whether anything is asked for.
     pub(crate) fn is_given(&self) -> bool {
         self.ranks.is_some()
+            || self.layout.is_some()
             || Process::of_job().is_some()
             || self.patches.is_some()
             || self.warmup.is_some()
@@ -92,15 +107,16 @@ impl LayoutArguments {
         ]
     }
 
-    /// The plan for a workload.
+    /// Whether a layout is to be chosen.
+    pub(crate) fn is_auto(&self) -> bool {
+        self.degrees().iter().all(|(_, degree)| degree.is_none())
+    }
+
+    /// How many ranks there are to be.
     ///
     /// # Errors
-    /// The layout cannot be; the error names the nearest that can.
-    pub(crate) fn plan(&self, workload: &Workload) -> Outcome<Plan> {
-        let given = self.degrees().iter().any(|(_, degree)| degree.is_some());
-        let mesh = self.degrees().iter().fold(MeshShape::default(), |mesh, (axis, degree)| {
-            mesh.with(*axis, degree.unwrap_or(1))
-        });
+    /// Another number of processes was started, or it is too large.
+    pub(crate) fn rank_count(&self) -> Outcome<usize> {
         let job = Process::of_job();
         if let (Some(Process { size, .. }), Some(ranks)) = (job, self.ranks)
             && size != ranks
@@ -109,24 +125,45 @@ impl LayoutArguments {
                 format!("--ranks: it is {ranks}, but {size} processes were started; leave it out");
             return Err(Failure::Refused(reason));
         }
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let of_layout = || match self.layout {
+            Some(LayoutName::Auto) => Some(cores()),
+            None => self.mesh().size(),
+        };
         let of_job = job.map(|process| process.size);
-        let ranks = of_job.or(self.ranks).or(mesh.size()).unwrap_or(usize::MAX);
+        let ranks = of_job.or(self.ranks).or_else(of_layout).unwrap_or(usize::MAX);
         if !(1..=MOST_RANKS).contains(&ranks) {
             let reason = format!("--ranks: it is {ranks}; choose 1 to {MOST_RANKS}");
             return Err(Failure::Refused(reason));
         }
+        Ok(ranks)
+    }
+
+    /// The degrees that are given.
+    pub(crate) fn mesh(&self) -> MeshShape {
+        self.degrees().iter().fold(MeshShape::default(), |mesh, (axis, degree)| {
+            mesh.with(*axis, degree.unwrap_or(1))
+        })
+    }
+
+    /// The plan for some work on some hardware, which says what is cheap.
+    ///
+    /// # Errors
+    /// The layout cannot be; the error names the nearest that can.
+    pub(crate) fn plan(&self, work: &Work, hardware: &Hardware) -> Outcome<Plan> {
+        let ranks = self.rank_count()?;
         let (patches, warmup) = (self.patches, self.warmup);
         let pipeline = Pipeline { patches, warmup, stages: self.stages.clone() };
         if self.pipefusion.is_none() && pipeline != Pipeline::default() {
             let reason = "--patches, --warmup and --stages are for --pipefusion; add it";
             return Err(Failure::refused(reason));
         }
-        let vae_ranks = self.vae_ranks.unwrap_or(1);
-        let plan = match given {
-            true => Plan::new(&Layout { ranks, mesh, pipeline, vae_ranks }, workload),
+        let (mesh, vae_ranks) = (self.mesh(), self.vae_ranks.unwrap_or(1));
+        let plan = match self.is_auto() {
+            false => Plan::new(&Layout { ranks, mesh, pipeline, vae_ranks }, &work.workload),
             // The layout is chosen; who decodes is not.
-            false => Plan::auto(ranks, workload).and_then(|plan| {
-                Plan::new(&Layout { vae_ranks, ..plan.layout().clone() }, workload)
+            true => Plan::auto(ranks, work, hardware).and_then(|plan| {
+                Plan::new(&Layout { vae_ranks, ..plan.layout().clone() }, &work.workload)
             }),
         };
         plan.map_err(|Refusal { axis, reason }| {
@@ -140,6 +177,7 @@ impl LayoutArguments {
     pub(crate) fn of_one_sample(&self, plan: &Plan) -> LayoutArguments {
         let degree = |axis| Some(plan.layout().mesh.degree(axis)).filter(|degree| *degree > 1);
         LayoutArguments {
+            layout: None,
             ranks: None,
             data: None,
             cfg: degree(Axis::Cfg),

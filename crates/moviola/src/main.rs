@@ -1,6 +1,7 @@
 //! The command: arguments, signals, progress bars and exit codes. Everything else lives below.
 
 mod bars;
+mod bench;
 mod changes;
 mod clips;
 mod clock;
@@ -13,6 +14,7 @@ mod failure;
 mod found;
 mod generate;
 mod given;
+mod hardware;
 mod hub;
 mod inputs;
 mod inspect;
@@ -20,6 +22,7 @@ mod launch;
 mod layout;
 mod output;
 mod places;
+mod plan;
 mod preprocess;
 mod questions;
 mod quickstart;
@@ -81,6 +84,13 @@ enum Command {
     Completions(completions::Completions),
     /// Write the manual pages of all commands into a folder.
     Man(completions::Man),
+    /// Tell what a layout costs: memory, traffic and time of every rank, or why it cannot be.
+    #[command(
+        after_help = "Examples:\n  moviola plan goldens/wan-tiny --ranks 4\n  moviola plan hardware/hunyuan-video.yaml --ranks 8 --hardware hardware/h100.yaml\n  moviola plan shape.yaml --ulysses 4 --cfg 2 --json"
+    )]
+    Plan(Box<plan::Arguments>),
+    /// Measure this machine.
+    Bench(bench::Arguments),
 }
 
 impl Command {
@@ -96,6 +106,8 @@ impl Command {
             Command::Inspect(_) => "inspect",
             Command::Completions(_) => "completions",
             Command::Man(_) => "man",
+            Command::Plan(_) => "plan",
+            Command::Bench(_) => "bench",
         }
     }
 }
@@ -125,6 +137,8 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => done(inspect::run(&arguments)),
         Command::Completions(arguments) => done(completions::run(&arguments)),
         Command::Man(arguments) => done(completions::write_manual(&arguments)),
+        Command::Plan(arguments) => done(plan::run(&arguments)),
+        Command::Bench(arguments) => done(bench::run(&arguments, voice)),
     };
     finish(result, voice)
 }

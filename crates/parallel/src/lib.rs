@@ -5,6 +5,7 @@
 //! together again, so that callers see whole sequences on every rank.
 
 mod branches;
+pub mod cost;
 mod error;
 pub mod exchange;
 mod pipefusion;
@@ -25,4 +26,4 @@ pub use shard::shard;
 pub use sharded::Sharded;
 pub use spread::Spread;
 pub use strips::{StripProvider, Strips};
-pub use tensor::{Splits, TensorSplit};
+pub use tensor::{Splits, TensorSplit, split_of};

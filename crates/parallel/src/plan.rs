@@ -144,37 +144,30 @@ impl Plan {
         Ok(Plan { layout: layout.clone(), workload: workload.clone() })
     }
 
-    /// A layout of so many ranks that suits a workload: replicas while there are samples for them, then the
-    /// branches of guidance, then Ulysses, then a ring.
-    ///
-    /// # Errors
-    /// None of so many ranks fits.
-    pub fn auto(ranks: usize, workload: &Workload) -> Result<Plan, Refusal> {
-        let mut candidates: Vec<(Vec<usize>, Plan)> = Vec::new();
-        for data in divisors(ranks) {
-            for cfg in divisors(ranks / data).filter(|cfg| *cfg <= workload.branches) {
-                let rest = ranks / data / cfg;
-                for ulysses in divisors(rest) {
-                    let mesh = MeshShape::default()
-                        .with(Axis::Data, data)
-                        .with(Axis::Cfg, cfg)
-                        .with(Axis::Ulysses, ulysses)
-                        .with(Axis::Ring, rest / ulysses);
-                    // A replica without samples idles.
-                    let useful = data.min(workload.samples);
-                    let even = usize::from(workload.samples.is_multiple_of(data.max(1)));
-                    let plan = Plan::new(&Layout::new(ranks, mesh), workload);
-                    candidates.extend(plan.ok().map(|plan| {
-                        (vec![useful * (ranks / data), even, cfg, data, ulysses], plan)
-                    }));
-                }
-            }
+    /// One rank with the same workload.
+    pub(crate) fn alone(&self) -> Plan {
+        let layout = Layout::new(1, MeshShape::default());
+        Plan { layout, workload: self.workload.clone() }
+    }
+
+    /// Patches of a sequence; one where there is no pipeline.
+    pub fn patches(&self) -> usize {
+        self.layout.patches()
+    }
+
+    /// How many of so many steps are taken by the whole sequence.
+    pub fn warm_steps(&self, steps: usize) -> usize {
+        match self.patches() == 1 && self.layout.mesh.degree(Axis::Pipeline) == 1 {
+            true => steps,
+            false => self.layout.pipeline.warmup.unwrap_or(1).max(1).min(steps),
         }
-        let best = candidates.into_iter().max_by(|left, right| left.0.cmp(&right.0));
-        match best {
-            Some((_, plan)) => Ok(plan),
-            None => refuse("ranks", format!("no layout of {ranks} ranks fits; give fewer")),
-        }
+    }
+
+    /// The blocks of a stage.
+    pub(crate) fn stage(&self, stage: usize) -> Range<usize> {
+        let count = self.layout.mesh.degree(Axis::Pipeline);
+        let asked = self.layout.pipeline.stages.as_deref();
+        stages(self.workload.depth, count, asked)[stage].clone()
     }
 
     /// The layout.
@@ -313,10 +306,6 @@ fn check_vae(layout: &Layout, workload: &Workload) -> Result<(), Refusal> {
     }
 }
 
-fn divisors(number: usize) -> impl Iterator<Item = usize> {
-    (1..=number).filter(move |other| number.is_multiple_of(*other))
-}
-
 /// The number nearest to one that fits, the smaller of two.
 fn nearest(to: usize, fits: impl Fn(usize) -> bool) -> usize {
     let far = (0..to).map(|off| [to - off, to + off]);
@@ -417,23 +406,5 @@ mod tests {
         assert_eq!(covered(plan.heads()), Vec::from_iter(0..6));
         let Tracks { video, audio } = plan.tokens().map(covered);
         assert_eq!((video.unwrap().len(), audio.unwrap().len()), (30, 7));
-    }
-
-    #[test]
-    fn ranks_alone_find_a_layout() {
-        let degrees = |ranks, workload: &Workload| {
-            let plan = Plan::auto(ranks, workload).unwrap();
-            Axis::ALL.map(|axis| plan.layout().mesh.degree(axis))
-        };
-        // Tensor, Ulysses, ring, pipeline, cfg, data.
-        assert_eq!(degrees(1, &workload()), [1; 6]);
-        assert_eq!(degrees(3, &workload()), [1, 1, 1, 1, 1, 3]);
-        let one = Workload { samples: 1, ..workload() };
-        assert_eq!(degrees(2, &one), [1, 1, 1, 1, 2, 1]);
-        assert_eq!(degrees(4, &one), [1, 2, 1, 1, 2, 1]);
-        let plain = Workload { branches: 1, ..one.clone() };
-        assert_eq!(degrees(4, &plain), [1, 4, 1, 1, 1, 1]);
-        let few = Workload { heads: 2, ..plain };
-        assert_eq!(degrees(4, &few), [1, 2, 2, 1, 1, 1]);
     }
 }

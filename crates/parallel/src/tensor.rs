@@ -15,6 +15,14 @@ use crate::exchange;
 /// Which layers are split how, by the ends of their names.
 pub type Splits = &'static [(&'static str, Split)];
 
+/// How a family's table splits a layer.
+pub fn split_of(splits: Splits, layer: &str) -> Option<Split> {
+    let ends = |end: &str| {
+        layer.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    splits.iter().find(|(end, _)| ends(end)).map(|(_, split)| *split)
+}
+
 /// Who shares the matrices, and how.
 #[derive(Clone, Debug)]
 pub struct TensorSplit {
@@ -32,10 +40,7 @@ impl TensorSplit {
 
     /// How a layer is split.
     fn split(&self, layer: &str) -> Option<Split> {
-        let ends = |end: &str| {
-            layer.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        };
-        self.splits.iter().find(|(end, _)| ends(end)).map(|(_, split)| *split)
+        split_of(self.splits, layer)
     }
 
     /// Whether the gradient of a parameter is found in parts on the ranks, rather than whole on each.

@@ -8,6 +8,7 @@ mod fold;
 mod layouts;
 mod loading;
 mod runs;
+mod traffic;
 
 use std::collections::BTreeSet;
 

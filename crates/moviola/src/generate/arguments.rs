@@ -13,7 +13,7 @@ use crate::layout::LayoutArguments;
 use crate::places::Kind;
 
 /// Arguments that a record tells by itself.
-const TOLD: [&str; 50] = [
+const TOLD: [&str; 51] = [
     "prompt",
     "prompts",
     "negative",
@@ -53,6 +53,7 @@ const TOLD: [&str; 50] = [
     "clean_caption",
     "tile_vae",
     "cache",
+    "layout",
     "ranks",
     "data",
     "cfg",

@@ -4,7 +4,7 @@ mod arguments;
 mod asks;
 mod record;
 mod replay;
-mod room;
+pub(crate) mod room;
 mod seed;
 mod told;
 
@@ -29,7 +29,7 @@ use crate::places::{Kind, Places};
 use crate::ranked::{self, Nobody};
 use crate::signals::Writing;
 use crate::voice::Voice;
-use crate::{device, hub, launch, threads};
+use crate::{device, hardware, hub, launch, threads};
 
 /// Checks everything, then works, then writes.
 ///
@@ -162,7 +162,10 @@ impl<'a> Run<'a> {
         let plan = pipeline.plan(&request)?;
         room::check(ask, &pipeline, &plan, &request)?;
         let layout = match ask.layout.is_given() {
-            true => Some(ask.layout.plan(&pipeline.workload(&request)?)?),
+            true => {
+                let work = pipeline.work(&request)?;
+                Some(ask.layout.plan(&work, &hardware::here(&work)?)?)
+            }
             false => None,
         };
         Ok(Opened { pipeline, plan, layout })

@@ -63,7 +63,7 @@ fn needs(plan: &Plan) -> u64 {
 
 /// The memory that this process may have: the machine's, or what its container is given, where the system
 /// tells.
-fn machine_memory() -> Option<u64> {
+pub(crate) fn machine_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;

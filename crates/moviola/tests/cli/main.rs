@@ -15,6 +15,7 @@ mod inputs;
 mod inspect;
 mod machine;
 mod pages;
+mod plan;
 mod preprocess;
 mod ranks;
 mod records;

@@ -1,0 +1,134 @@
+//! What a network multiplies, mixes and hands on in one forward pass, as numbers.
+
+use nn::Split;
+
+use crate::plan::{Plan, Workload};
+
+/// Rows of a matrix product, or tokens of an attention.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// Tokens that ranks of a sequence share, and patches cut.
+    pub spread: usize,
+    /// Those that every rank has: text, an image, a noise level.
+    pub whole: usize,
+}
+
+/// A linear layer applied to rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// What it is applied to.
+    pub rows: Rows,
+    /// Its width on the way in.
+    pub inputs: usize,
+    /// Its width on the way out.
+    pub outputs: usize,
+    /// How tensor ranks share it.
+    pub split: Option<Split>,
+}
+
+/// An attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mixing {
+    /// Who looks.
+    pub queries: Rows,
+    /// What is looked at. Where some of it is spread, ranks exchange it.
+    pub keys: Rows,
+    /// Heads.
+    pub heads: usize,
+    /// Width of a head.
+    pub head_width: usize,
+}
+
+/// A part of a network that runs as a whole: what stands around the blocks, or one block.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Part {
+    /// Its linear layers.
+    pub products: Vec<Product>,
+    /// Its attentions.
+    pub mixings: Vec<Mixing>,
+    /// Rows of the norms over a width that tensor ranks share: each sums one number per row.
+    pub norms: Vec<Rows>,
+    /// Parameters that tensor ranks share.
+    pub split_parameters: u64,
+    /// Parameters that each of them has.
+    pub whole_parameters: u64,
+    /// Bytes of the former, as they are held.
+    pub split_bytes: u64,
+    /// Bytes of the latter.
+    pub whole_bytes: u64,
+}
+
+/// Tokens with so many values each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// The tokens.
+    pub rows: Rows,
+    /// Values of one.
+    pub width: usize,
+}
+
+/// One forward pass for one sample.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Network {
+    /// What every stage computes before its blocks.
+    pub shared: Part,
+    /// What the first stage computes before them.
+    pub embed: Part,
+    /// The blocks.
+    pub blocks: Vec<Part>,
+    /// What the last stage computes after them.
+    pub head: Part,
+    /// What flows from block to block.
+    pub streams: Vec<Stream>,
+    /// What is predicted.
+    pub predictions: Vec<Stream>,
+    /// What a solver makes of it: the tokens without references.
+    pub made: Vec<Stream>,
+}
+
+impl Network {
+    /// Parameters in all.
+    pub fn parameters(&self) -> u64 {
+        self.parts().map(|part| part.split_parameters + part.whole_parameters).sum()
+    }
+
+    /// Bytes of the parameters, as they are held.
+    pub fn bytes(&self) -> u64 {
+        self.parts().map(|part| part.split_bytes + part.whole_bytes).sum()
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        [&self.shared, &self.embed, &self.head].into_iter().chain(&self.blocks)
+    }
+}
+
+/// A request, as far as its cost goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    /// What a plan is checked against.
+    pub workload: Workload,
+    /// A forward pass.
+    pub network: Network,
+    /// Steps of the solver.
+    pub steps: usize,
+    /// Those at which other weights take over, which are taken by the whole sequence.
+    pub switches: Vec<usize>,
+    /// Operations before the steps, which one rank of a replica computes: text and what is given.
+    pub before: f64,
+    /// Operations of decoding one sample, which ranks may share as strips.
+    pub decode: f64,
+    /// Bytes of what is computed while decoding.
+    pub decode_bytes: u64,
+    /// Bytes of the parameters of everything but the network: encoders, VAE, other experts.
+    pub other_bytes: u64,
+    /// Samples of a forward pass, at the most.
+    pub together: usize,
+}
+
+impl Work {
+    /// How many steps are taken by the whole sequence rather than patch by patch.
+    pub(super) fn exact_steps(&self, plan: &Plan) -> usize {
+        let warm = plan.warm_steps(self.steps);
+        warm + self.switches.iter().filter(|step| (warm..self.steps).contains(*step)).count()
+    }
+}

@@ -1,0 +1,260 @@
+//! How long a plan takes.
+
+use comm::Axis;
+use nn::Split;
+
+use super::hardware::{Hardware, Link};
+use super::network::{Mixing, Part, Work};
+use super::share::{Share, branches, is_exchanged, samples};
+use super::traffic;
+use crate::plan::Plan;
+
+/// Seconds of a plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seconds {
+    /// Of a step, one of patches where any step is.
+    pub step: f64,
+    /// Of an exact step at the beginning of PipeFusion; as long as any other elsewhere.
+    pub warm_step: f64,
+    /// Before the steps.
+    pub before: f64,
+    /// Of all steps of all samples of a replica.
+    pub steps: f64,
+    /// Of decoding all of them.
+    pub decode: f64,
+    /// Of everything.
+    pub all: f64,
+}
+
+/// A rank's pass, on its hardware.
+struct Pass<'a> {
+    hardware: &'a Hardware,
+    share: Share,
+    tensor: Link,
+    ulysses: Link,
+    ring: Link,
+    /// Operations a second of a rank.
+    rate: f64,
+    stream: f64,
+}
+
+impl<'a> Pass<'a> {
+    fn of(plan: &Plan, hardware: &'a Hardware, rank: usize, patches: usize) -> Pass<'a> {
+        let (mesh, ranks) = (&plan.layout().mesh, plan.layout().ranks);
+        let link = |axis| hardware.link(&mesh.neighbours(rank, &[axis]), ranks);
+        let crowding = hardware.crowding(working(plan));
+        Pass {
+            hardware,
+            share: Share::of(plan, rank).patched(patches),
+            tensor: link(Axis::Tensor),
+            ulysses: link(Axis::Ulysses),
+            ring: link(Axis::Ring),
+            rate: hardware.flops / crowding,
+            stream: hardware.stream / crowding,
+        }
+    }
+
+    /// Seconds in which a rank computes a part.
+    fn compute(&self, part: &Part) -> f64 {
+        let share = &self.share;
+        let products = part.products.iter().map(|own| {
+            let rows = share.rows(own.rows);
+            let operations =
+                2.0 * rows * own.inputs as f64 * own.outputs as f64 * share.of_layer(own);
+            let passed = rows * (own.inputs + own.outputs) as f64 * share.of_layer(own);
+            operations / (self.rate * self.hardware.efficiency) + self.passed(passed)
+        });
+        let mixings = part.mixings.iter().map(|own| self.mixing(own));
+        products.chain(mixings).sum()
+    }
+
+    /// Seconds of an attention, without what is exchanged for it.
+    fn mixing(&self, mixing: &Mixing) -> f64 {
+        let share = &self.share;
+        let patches = share.patches as f64;
+        let (queries, keys, heads) = match is_exchanged(mixing) {
+            true => {
+                let queries = share.of_group(mixing.queries) / patches;
+                let keys = mixing.keys.spread + mixing.keys.whole;
+                (queries + mixing.queries.whole as f64, keys, share.heads(mixing))
+            }
+            false => (share.rows(mixing.queries), mixing.keys.whole, share.tensor_heads(mixing)),
+        };
+        let width = heads * mixing.head_width as f64;
+        let operations = 4.0 * queries * keys as f64 * width;
+        // Queries and answers, keys and values are each written and read once more around it.
+        let passed = 4.0 * (queries + keys as f64 / share.ring as f64) * width;
+        operations / (self.rate * self.hardware.attention) + self.passed(passed)
+    }
+
+    /// Seconds in which so many values pass through a rank.
+    fn passed(&self, values: f64) -> f64 {
+        values * self.hardware.value_bytes as f64 / self.stream
+    }
+
+    /// Seconds in which a rank waits for what others send it in a part.
+    fn exchange(&self, part: &Part) -> f64 {
+        let (share, value) = (&self.share, self.hardware.value_bytes as f64);
+        let sent = traffic::of_part(part, share);
+        let mut seconds = 0.0;
+        if share.tensor > 1 {
+            let sums = part.products.iter().filter(|own| own.split == Some(Split::Rows)).count();
+            let calls = 2 * (sums + part.norms.len());
+            seconds += self.tensor.seconds(calls as f64, sent.tensor * value);
+        }
+        let mixings = || part.mixings.iter().filter(|own| is_exchanged(own));
+        if share.ulysses > 1 {
+            let calls = mixings().map(|own| 4 + usize::from(own.queries.whole > 0)).sum::<usize>();
+            seconds += self.ulysses.seconds(calls as f64, sent.ulysses * value);
+        }
+        if share.ring > 1 {
+            let rounds = share.ring as f64;
+            seconds += mixings()
+                .map(|own| {
+                    let keys = share.of_group(own.keys) * share.heads(own);
+                    let block = 2.0 * keys * own.head_width as f64 * value;
+                    // A block travels while the one before it is looked at; what is found in each is merged.
+                    let travel = self.ring.seconds(2.0, block);
+                    let found =
+                        share.of_group(own.queries) * share.heads(own) * own.head_width as f64;
+                    let merge = self.passed(4.0 * found / share.patches as f64);
+                    (rounds - 1.0) * (merge + (travel - self.mixing(own) / rounds).max(0.0))
+                })
+                .sum::<f64>();
+        }
+        seconds
+    }
+
+    fn seconds(&self, part: &Part) -> f64 {
+        self.compute(part) + self.exchange(part)
+    }
+}
+
+/// Ranks that have something to do: replicas without samples idle.
+fn working(plan: &Plan) -> usize {
+    let replicas = plan.samples().iter().filter(|own| !own.is_empty()).count();
+    plan.layout().ranks / plan.layout().mesh.degree(Axis::Data) * replicas.max(1)
+}
+
+/// The parts of a pass of one stage.
+fn parts<'a>(plan: &Plan, work: &'a Work, stage: usize) -> Vec<&'a Part> {
+    let network = &work.network;
+    let last = plan.layout().mesh.degree(Axis::Pipeline) - 1;
+    let mut parts = vec![&network.shared];
+    parts.extend((stage == 0).then_some(&network.embed));
+    parts.extend(&network.blocks[plan.stage(stage)]);
+    parts.extend((stage == last).then_some(&network.head));
+    parts
+}
+
+/// Seconds of a stage's pass over a branch: the first rank of a stage has the most of everything.
+fn stage_pass(plan: &Plan, work: &Work, hardware: &Hardware, stage: usize, patches: usize) -> f64 {
+    let mesh = &plan.layout().mesh;
+    let rank = first_of(plan, stage);
+    let pass = Pass::of(plan, hardware, rank, patches);
+    let mut seconds = parts(plan, work, stage).into_iter().map(|part| pass.seconds(part)).sum();
+    let sequence = pass.share.sequence();
+    if stage + 1 == mesh.degree(Axis::Pipeline) && sequence > 1 {
+        let link = hardware
+            .link(&mesh.neighbours(rank, &[Axis::Ulysses, Axis::Ring]), plan.layout().ranks);
+        let values =
+            work.network.predictions.iter().map(|own| pass.share.rows(own.rows) * own.width as f64);
+        let bytes = values.sum::<f64>() * hardware.value_bytes as f64 * (sequence - 1) as f64;
+        seconds += link.seconds(1.0, bytes);
+    }
+    seconds
+}
+
+/// The first rank of a stage.
+fn first_of(plan: &Plan, stage: usize) -> usize {
+    let mesh = &plan.layout().mesh;
+    let stride = mesh.degree(Axis::Tensor) * mesh.degree(Axis::Ulysses) * mesh.degree(Axis::Ring);
+    stage * stride
+}
+
+/// Seconds in which the predictions of other branches come.
+fn guidance(plan: &Plan, work: &Work, hardware: &Hardware) -> f64 {
+    let (mesh, branches) = (&plan.layout().mesh, work.workload.branches);
+    if mesh.degree(Axis::Cfg) == 1 || branches == 1 {
+        return 0.0;
+    }
+    let last = first_of(plan, mesh.degree(Axis::Pipeline) - 1);
+    let link = hardware.link(&mesh.neighbours(last, &[Axis::Cfg]), plan.layout().ranks);
+    let values = work.network.predictions.iter().map(|own| own.rows.spread * own.width);
+    let bytes = values.sum::<usize>() as f64 * hardware.value_bytes as f64;
+    link.seconds(branches as f64, bytes * branches as f64)
+}
+
+/// Seconds of a step at which patches go through the stages, and of the way of one through all of them.
+fn steady(plan: &Plan, work: &Work, hardware: &Hardware) -> (f64, f64) {
+    let (stages, patches) = (plan.layout().mesh.degree(Axis::Pipeline), plan.patches());
+    let own = branches(plan, work, 0) as f64;
+    let passes = (0..stages).map(|stage| stage_pass(plan, work, hardware, stage, patches));
+    let passes: Vec<f64> = passes.collect();
+    let slowest = passes.iter().copied().fold(0.0, f64::max);
+    let hop = hop(plan, work, hardware, patches);
+    // Branches follow one another through the stages, so a patch is through when its last one is.
+    let through = passes.iter().sum::<f64>() + (own - 1.0) * slowest + hop * stages as f64;
+    let guidance = guidance(plan, work, hardware);
+    ((patches as f64 * own * slowest.max(hop)).max(through) + guidance, through)
+}
+
+/// Seconds in which a stage hands a patch on.
+fn hop(plan: &Plan, work: &Work, hardware: &Hardware, patches: usize) -> f64 {
+    let (mesh, ranks) = (&plan.layout().mesh, plan.layout().ranks);
+    if mesh.degree(Axis::Pipeline) == 1 {
+        return 0.0;
+    }
+    let link = hardware.link(&mesh.neighbours(0, &[Axis::Pipeline]), ranks);
+    let share = Share::of(plan, 0).patched(patches);
+    let streams = work.network.streams.iter();
+    let values = streams.map(|own| share.rows(own.rows) * own.width as f64).sum::<f64>();
+    link.seconds(1.0, values * hardware.value_bytes as f64)
+}
+
+/// Seconds of a step of the whole sequence.
+fn warm(plan: &Plan, work: &Work, hardware: &Hardware) -> f64 {
+    let stages = plan.layout().mesh.degree(Axis::Pipeline);
+    let own = branches(plan, work, 0) as f64;
+    let passes = (0..stages).map(|stage| stage_pass(plan, work, hardware, stage, 1));
+    let passes: Vec<f64> = passes.collect();
+    let slowest = passes.iter().copied().fold(0.0, f64::max);
+    let hops = hop(plan, work, hardware, 1) * stages as f64;
+    passes.iter().sum::<f64>() + (own - 1.0) * slowest + hops + guidance(plan, work, hardware)
+}
+
+/// How long a plan takes.
+pub(super) fn seconds(plan: &Plan, work: &Work, hardware: &Hardware) -> Seconds {
+    let warm_step = warm(plan, work, hardware);
+    let warm_steps = work.exact_steps(plan);
+    let (step, through) = match warm_steps < work.steps {
+        true => steady(plan, work, hardware),
+        false => (warm_step, 0.0),
+    };
+    let samples = samples(plan) as f64;
+    let patched = (work.steps - warm_steps) as f64;
+    let steps = samples * (warm_steps as f64 * warm_step + patched * step);
+    // The last patch of the last step has the stages to go through still.
+    let drain = if patched > 0.0 {
+        samples * (through - step / plan.patches() as f64).max(0.0)
+    } else {
+        0.0
+    };
+    let steps = steps + drain;
+    let rate = hardware.flops * hardware.efficiency / hardware.crowding(working(plan));
+    let part = samples / work.workload.samples.max(1) as f64;
+    let before = work.before * part / rate;
+    let decode = samples * work.decode / rate / plan.layout().vae_ranks as f64;
+    Seconds { step, warm_step, before, steps, decode, all: before + steps + decode }
+}
+
+/// Seconds of a step in which a rank computes.
+pub(super) fn busy(plan: &Plan, work: &Work, hardware: &Hardware, rank: usize) -> f64 {
+    let stage = plan.layout().mesh.coordinate(rank, Axis::Pipeline);
+    let patched = work.exact_steps(plan) < work.steps;
+    let patches = if patched { plan.patches() } else { 1 };
+    let pass = Pass::of(plan, hardware, rank, patches);
+    let parts = parts(plan, work, stage).into_iter();
+    let one = parts.map(|part| pass.compute(part)).sum::<f64>();
+    one * branches(plan, work, rank) as f64 * patches as f64
+}
