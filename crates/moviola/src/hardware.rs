@@ -42,6 +42,9 @@ pub(crate) struct HardwareFile {
     /// Bytes that the program itself needs.
     #[serde(default)]
     pub(crate) program: f64,
+    /// Bytes that each of several ranks of a host needs beside that.
+    #[serde(default)]
+    pub(crate) rank_program: f64,
     /// Ranks that a host runs at full speed.
     pub(crate) ranks_per_host: usize,
     /// How many hosts there are [default: as many as it takes].
@@ -85,6 +88,7 @@ impl HardwareFile {
         }
         let waits = [
             ("program", self.program),
+            ("rank_program", self.rank_program),
             ("within.latency", self.within.latency),
             ("between.latency", self.between.map_or(0.0, |link| link.latency)),
         ];
@@ -112,6 +116,7 @@ impl HardwareFile {
             memory: self.memory as u64,
             shared_memory: self.shared_memory,
             program: self.program as u64,
+            rank_program: self.rank_program as u64,
             ranks_per_host: self.ranks_per_host,
             hosts: self.hosts,
             within: link(self.within),

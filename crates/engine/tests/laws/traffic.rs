@@ -24,6 +24,7 @@ fn hardware() -> Hardware {
         memory: u64::MAX,
         shared_memory: true,
         program: 0,
+        rank_program: 0,
         ranks_per_host: 1,
         hosts: None,
         within: link,

@@ -35,10 +35,15 @@ impl Candidate {
         Candidate { plan, forecast, exact, same_bits, fits }
     }
 
-    /// The better one first: what fits, then what is exact, then the sooner. Of those that take the same time
+    /// Whether there are replicas without samples.
+    fn idles(&self) -> bool {
+        self.plan.samples().iter().any(std::ops::Range::is_empty)
+    }
+
+    /// The better one first: what fits, then what is exact, then what leaves no rank idle, then the sooner. Of those that take the same time
     /// to a part in a thousand, the one with the larger degrees of the outer axes, which exchange the least.
     fn order(&self, other: &Candidate) -> Ordering {
-        let rank = |own: &Candidate| (!own.fits, !own.exact);
+        let rank = |own: &Candidate| (!own.fits, !own.exact, own.idles());
         let time =
             |own: &Candidate| (own.forecast.seconds.all.max(1e-12).ln() * 1e3).round() as i64;
         let degrees = |own: &Candidate| {
@@ -94,7 +99,10 @@ impl Plan {
         }
         let near = |own: &&Candidate| {
             let seconds = own.forecast.seconds.all;
-            own.fits && own.same_bits && seconds <= best.forecast.seconds.all * NEAR
+            own.fits
+                && own.same_bits
+                && own.idles() == best.idles()
+                && seconds <= best.forecast.seconds.all * NEAR
         };
         Ok(all.iter().find(near).unwrap_or(best).plan.clone())
     }

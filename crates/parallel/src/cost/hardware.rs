@@ -37,6 +37,9 @@ pub struct Hardware {
     pub shared_memory: bool,
     /// Bytes that the program itself needs: of a rank, or of a host.
     pub program: u64,
+    /// Bytes that each of several ranks of a host needs beside that: its threads, and pages that it has freed and
+    /// keeps.
+    pub rank_program: u64,
     /// Ranks that a host runs at full speed.
     pub ranks_per_host: usize,
     /// How many hosts there are; as many as it takes if not said.

@@ -18,6 +18,10 @@ const WIDEST: f64 = 2.0;
 /// One part in so many of what is computed is lost to the allocator.
 const LOST: f64 = 10.0;
 
+/// Where ranks are threads of a process, what one has computed and another lets go of stays with it for a while,
+/// so that each of several ranks has what it computes about twice.
+const LEFT_BEHIND: u64 = 2;
+
 /// Bytes of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankMemory {
@@ -101,16 +105,18 @@ pub(super) fn of_host(ranks: &[RankForecast], work: &Work, hardware: &Hardware) 
     }
     let here = hardware.ranks_of_host(ranks.len());
     let host = |ranks: &[RankForecast]| {
+        let several = ranks.len() > 1;
         let parameters: u64 = ranks.iter().map(|rank| rank.memory.parameters).sum();
         let own = |rank: &RankForecast| {
-            let computed = rank.memory.activations + rank.memory.key_values;
-            (computed, rank.memory.decode)
+            let times = if several { LEFT_BEHIND } else { 1 };
+            (rank.memory.activations * times + rank.memory.key_values, rank.memory.decode)
         };
         let (denoise, decode) =
             ranks.iter().map(own).fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
         let computed = denoise.max(decode);
         let lost = (computed as f64 / LOST) as u64;
-        work.network.bytes().min(parameters) + work.other_bytes + computed + lost
+        let own = if several { hardware.rank_program * ranks.len() as u64 } else { 0 };
+        work.network.bytes().min(parameters) + work.other_bytes + computed + lost + own
     };
     hardware.program + ranks.chunks(here).map(host).max().unwrap_or(0)
 }

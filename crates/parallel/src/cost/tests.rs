@@ -6,7 +6,7 @@ use nn::Tracks;
 use super::hardware::{Hardware, Link};
 use super::network::Work;
 use super::shape::{Shape, TextRole, TextShape};
-use super::{candidates, forecast};
+use super::{Candidate, candidates, forecast};
 use crate::plan::{Layout, Plan};
 
 fn shape() -> Shape {
@@ -42,6 +42,7 @@ fn hardware() -> Hardware {
         memory: 1 << 40,
         shared_memory: false,
         program: 1 << 20,
+        rank_program: 0,
         ranks_per_host: 8,
         hosts: None,
         within: Link { bandwidth: 1e10, latency: 1e-5 },
@@ -150,6 +151,10 @@ fn ranks_alone_find_a_layout() {
     assert_eq!(degrees(3, &several, &here), [1, 1, 1, 1, 1, 3]);
     assert_eq!(degrees(6, &several, &here), [1, 1, 1, 1, 2, 3]);
     let plain = Shape { branches: 1, ..shape() }.work();
+    // No rank idles, even where a host has room for half of them only.
+    let crowded = Hardware { ranks_per_host: 2, hosts: Some(1), ..hardware() };
+    let two = Shape { samples: 2, ..shape() }.work();
+    assert_eq!(degrees(4, &two, &crowded), [1, 1, 1, 1, 2, 2]);
     // The same bits may take a little longer.
     assert_eq!(degrees(2, &plain, &here), [1, 2, 1, 1, 1, 1]);
     // A ring hides what travels behind what is looked at; of more ranks, it sends more than Ulysses.
@@ -182,8 +187,9 @@ fn candidates_are_legal_and_in_order() {
         let all = candidates(ranks, &work, &hardware());
         assert!(!all.is_empty());
         assert!(all.iter().all(|own| own.plan.layout().ranks == ranks));
+        let useful = |own: &&Candidate| own.exact && own.plan.layout().mesh.degree(Axis::Data) == 1;
         let exact: Vec<f64> =
-            all.iter().filter(|own| own.exact).map(|own| own.forecast.seconds.all).collect();
+            all.iter().filter(useful).map(|own| own.forecast.seconds.all).collect();
         assert!(exact.windows(2).all(|pair| pair[0] <= pair[1] * 1.002));
         assert!(all.iter().all(|own| own.forecast.efficiency <= 1.001), "more than all");
     }
