@@ -94,7 +94,7 @@ fn no_clip_is_left_without_its_record() {
     let words = ["generate", "--model", text(&model), "--steps", "1", "--height", "32"];
     let more = ["--width", "32", "--prompt", &prompt, "--output", &output];
     let run = || Run::of([&words[..], &more].concat());
-    run().with_files_of(32).ended().refused(&["out.json"]);
+    run().with_files_of(32).ended().refused(&["out.png.json"]);
     assert_eq!(place.names(""), Vec::<String>::new());
     run().ended().ended_with(0, &["out.png"]);
 }
