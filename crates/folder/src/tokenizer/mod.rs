@@ -122,7 +122,10 @@ fn failed(caption: &str, err: tokenizers::Error) -> TokenizerError {
 }
 
 fn from_json(path: &Path) -> Result<tokenizers::Tokenizer, TokenizerError> {
-    let mut pipeline = tokenizers::Tokenizer::from_bytes(read(path)?).map_err(corrupt(path))?;
+    let bytes = read(path)?;
+    // The library panics where JSON ends within its decoder.
+    serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(corrupt(path))?;
+    let mut pipeline = tokenizers::Tokenizer::from_bytes(bytes).map_err(corrupt(path))?;
     // The file may hold settings of its own; here the caller decides about length.
     pipeline.with_padding(None);
     pipeline.with_truncation(None).map_err(corrupt(path))?;

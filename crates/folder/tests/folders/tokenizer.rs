@@ -269,3 +269,19 @@ fn lengths_in_a_tokenizer_json_are_passed_over() {
     let wanted = [5, 12, 124, 86, 105, 242, 249, 232, 247, 1];
     check(&tokenizer, "a red circle moves left", 12, &wanted);
 }
+
+/// A file that was cut off anywhere is refused, never a panic: `xtask fuzz` found one within the decoder.
+#[test]
+fn a_torn_tokenizer_is_refused() {
+    let whole =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../goldens/wan-tiny/tokenizer/tokenizer.json");
+    let whole = std::fs::read(whole).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let at = whole.windows(10).position(|part| part == b"\"decoder\":".as_slice());
+    let from = at.expect("it has a decoder");
+    let lengths = (from..from + 200).chain((0..whole.len()).step_by(997));
+    for length in lengths {
+        std::fs::write(folder.path().join("tokenizer.json"), &whole[..length]).unwrap();
+        assert!(folder::tokenizer::Tokenizer::open(folder.path()).is_err(), "{length} bytes");
+    }
+}
