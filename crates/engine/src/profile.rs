@@ -220,11 +220,12 @@ impl Pipeline {
         let shared = network.shared(&weights, &inputs)?;
         let mut own = cost::Network { shared: part(), ..cost::Network::default() };
         let mut stream = network.embed(&weights, &inputs, &shared)?;
-        (own.embed, own.streams) = (part(), streams(&stream, &kinds));
+        (own.embed, own.streams) = (part(), vec![streams(&stream, &kinds)]);
         for block in 0..network.depth() {
             let pass = Forward { weights: &weights, shared: &shared, attention: &mut blind };
             stream = network.block(block, stream, pass)?;
             own.blocks.push(part());
+            own.streams.push(streams(&stream, &kinds));
         }
         let predicted = network.head(&weights, stream, &shared)?;
         own.head = part();

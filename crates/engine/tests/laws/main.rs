@@ -7,6 +7,7 @@ mod decoding;
 mod fold;
 mod layouts;
 mod loading;
+mod pairs;
 mod runs;
 mod traffic;
 

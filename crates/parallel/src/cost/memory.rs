@@ -4,7 +4,7 @@ use comm::Axis;
 
 use super::RankForecast;
 use super::hardware::Hardware;
-use super::network::{Network, Part, Work};
+use super::network::{Network, Part, Stream, Work};
 use super::share::{Share, branches, is_exchanged};
 use crate::plan::Plan;
 
@@ -77,8 +77,9 @@ fn own_parts<'a>(plan: &Plan, network: &'a Network, stage: usize) -> Vec<&'a Par
 
 /// Values that are alive at once while a block runs.
 fn activations(network: &Network, parts: &[&Part], share: &Share) -> f64 {
-    let streams = network.streams.iter();
-    let stream = streams.map(|own| share.rows(own.rows) * own.width as f64).sum::<f64>();
+    let values = |own: &Stream| share.rows(own.rows) * own.width as f64;
+    let streams = network.streams.iter().map(|streams| streams.iter().map(values).sum::<f64>());
+    let stream = streams.fold(0.0, f64::max);
     let widest = parts.iter().flat_map(|part| &part.products).map(|own| {
         share.rows(own.rows) * (own.inputs.max(own.outputs)) as f64 * share.of_layer(own)
     });

@@ -78,8 +78,8 @@ pub struct Network {
     pub blocks: Vec<Part>,
     /// What the last stage computes after them.
     pub head: Part,
-    /// What flows from block to block.
-    pub streams: Vec<Stream>,
+    /// What flows into each block, and out of the last: the second half of a U-shaped network is given more.
+    pub streams: Vec<Vec<Stream>>,
     /// What is predicted.
     pub predictions: Vec<Stream>,
     /// What a solver makes of it: the tokens without references.

@@ -112,7 +112,7 @@ impl Shape {
             embed: self.part(around(self.width, self.channels), Vec::new(), 1),
             blocks: (0..self.layers).map(|layer| self.block(layer)).collect(),
             head: self.part(around(self.channels, self.width), Vec::new(), 1),
-            streams,
+            streams: vec![streams; self.layers + 1],
             predictions: spread(self.channels),
             made: spread(self.channels),
         }

@@ -4,7 +4,7 @@ use comm::Axis;
 use nn::Split;
 
 use super::hardware::{Hardware, Link};
-use super::network::{Mixing, Part, Work};
+use super::network::{Mixing, Part, Stream, Work};
 use super::share::{Share, branches, is_exchanged, samples};
 use super::traffic;
 use crate::plan::Plan;
@@ -207,9 +207,11 @@ fn hop(plan: &Plan, work: &Work, hardware: &Hardware, patches: usize) -> f64 {
     }
     let link = hardware.link(&mesh.neighbours(0, &[Axis::Pipeline]), ranks);
     let share = Share::of(plan, 0).patched(patches);
-    let streams = work.network.streams.iter();
-    let values = streams.map(|own| share.rows(own.rows) * own.width as f64).sum::<f64>();
-    link.seconds(1.0, values * hardware.value_bytes as f64)
+    let values = |own: &Stream| share.rows(own.rows) * own.width as f64;
+    let stages = 0..mesh.degree(Axis::Pipeline) - 1;
+    let ends =
+        stages.map(|stage| work.network.streams[plan.stage(stage).end].iter().map(values).sum());
+    link.seconds(1.0, ends.fold(0.0, f64::max) * hardware.value_bytes as f64)
 }
 
 /// Seconds of a step of the whole sequence.

@@ -86,7 +86,7 @@ fn of_step(
         pass.add(of_part(&network.head, &share));
         pass.sequence += values(&network.predictions, &share) * (share.sequence() - 1) as f64;
     } else {
-        pass.pipeline += values(&network.streams, &share);
+        pass.pipeline += values(&network.streams[plan.stage(stage).end], &share);
     }
     let own = branches(plan, work, rank) as f64;
     let mut step = pass.times(patches as f64 * own);
