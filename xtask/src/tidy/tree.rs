@@ -17,8 +17,8 @@ const EMPTY_NAMES: [&str; 8] =
 /// file passes.
 const MACHINE_FOLDERS: [&str; 4] = ["root", "work", "home", "Users"];
 
-/// All of `goldens/` together: 6 MB, so that a clone stays quick. (The foundation had 5 MB; a family
-/// of clips with its own VAE, encoders and four kinds of folders took one more.)
+/// All of `goldens/` together: 10 MB, so that a clone stays quick. (The foundation had 5 MB; Wan with its own
+/// VAE, encoders and four kinds of folders took one more, LTX-2 with its two VAEs and a vocoder takes the rest.)
 const GOLDENS_BYTES: u64 = 10_000_000;
 
 /// A file that git tracks, or would track if it were added.
