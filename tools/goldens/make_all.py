@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 GOLDENS = HERE.parents[1] / "goldens"
-LIMIT = 6_000_000
+LIMIT = 10_000_000
 
 # In order: the pipeline reads the folders that pixart_folder.py writes.
 SCRIPTS = [
@@ -37,6 +37,7 @@ SCRIPTS = [
     "optimizers.py",
     "dmd2.py",
     "wan_vae.py",
+    "ltx2_video_vae.py",
 ]
 
 

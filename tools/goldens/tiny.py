@@ -50,7 +50,7 @@ def randomise(module, seed, gain=1.0, bias=0.3):
         values = torch.randn(parameter.shape, generator=draws)
         if name.endswith("scale_shift_table") or name.endswith("bias"):
             values = bias * values
-        elif parameter.dim() == 1:
+        elif parameter.dim() <= 1:
             values = 1.0 + 0.3 * values
         else:
             values = gain * values / parameter[0].numel() ** 0.5

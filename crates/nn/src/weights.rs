@@ -183,6 +183,15 @@ impl<'a> Weights<'a> {
         Ok(self.stored(name, shape)?.cast(DType::F32))
     }
 
+    /// One number, which the checkpoint holds in a tensor without dims, in f32.
+    ///
+    /// # Errors
+    /// It is missing or misshapen.
+    pub fn scalar(&self, name: &str) -> Result<Tensor<1>> {
+        let value = self.provider.tensor(self.provider, &self.name(name), &[])?;
+        Ok(value.cast(DType::F32))
+    }
+
     /// A bare tensor in the type it is stored in.
     ///
     /// # Errors

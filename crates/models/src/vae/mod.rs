@@ -1,13 +1,17 @@
 //! Autoencoders: between pixels and the latents that a diffusion model works on.
 
 mod blend;
+mod frames;
+mod grid;
 pub mod kl;
+pub mod ltx2_video;
+mod patch;
 pub mod wan;
 
 use std::ops::ControlFlow;
 
 use burn::tensor::Tensor;
-use nn::{Result, Weights};
+use nn::{Error, Result, Weights};
 
 /// The normal distribution of a latent, `[B, latent, ..]` each.
 #[derive(Clone, Debug)]
@@ -108,5 +112,32 @@ pub trait Vae: Send + Sync {
     /// Its config allows no tiles.
     fn check_tiling(&self) -> Result<()> {
         Ok(())
+    }
+}
+
+/// What stops decoding: an error of the model, or whoever takes the frames.
+enum Stop {
+    Model(Error),
+    Taker,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Model(error)
+    }
+}
+
+/// Lets `decode` hand frames to `take` until that has had enough.
+fn taken(
+    take: &mut dyn FnMut(DecodedFrame) -> ControlFlow<()>,
+    decode: impl FnOnce(&mut dyn FnMut(DecodedFrame) -> Result<(), Stop>) -> Result<(), Stop>,
+) -> Result<()> {
+    let mut take = |frame: DecodedFrame| match take(frame) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Stop::Taker),
+    };
+    match decode(&mut take) {
+        Ok(()) | Err(Stop::Taker) => Ok(()),
+        Err(Stop::Model(error)) => Err(error),
     }
 }

@@ -56,7 +56,7 @@ impl Case {
 }
 
 /// The values of `wan_vae.py`'s function of this name, from -1 to 1.
-fn scattered(shape: [usize; 5]) -> Tensor<5> {
+pub(crate) fn scattered(shape: [usize; 5]) -> Tensor<5> {
     let count = shape.iter().product::<usize>();
     let value = |index: usize| (((index * 7919 + 17) % 4001) as f32 / 1000.0 - 2.0) * 0.5;
     let values: Vec<f32> = (0..count).map(value).collect();
@@ -64,7 +64,7 @@ fn scattered(shape: [usize; 5]) -> Tensor<5> {
 }
 
 /// The frames `kept` of a clip `[B, C, F, H, W]`.
-fn pick(clip: &Tensor<5>, kept: &[usize]) -> Tensor<5> {
+pub(crate) fn pick(clip: &Tensor<5>, kept: &[usize]) -> Tensor<5> {
     Tensor::cat(kept.iter().map(|&index| clip.clone().narrow(2, index, 1)).collect(), 2)
 }
 

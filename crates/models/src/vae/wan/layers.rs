@@ -7,8 +7,7 @@ use burn::tensor::Tensor;
 use kernels::{Activation, CausalFrames};
 use nn::{Convolution3d, Linear, PixelAttention, Result, Weights};
 
-/// One frame, `[H, W, C]`.
-pub(super) type FrameTensor = Tensor<3>;
+pub(super) use crate::vae::frames::FrameTensor;
 
 /// What happens to the frames of a clip.
 pub(super) trait Layer {

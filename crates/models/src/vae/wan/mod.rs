@@ -11,25 +11,22 @@ mod decoder;
 mod encoder;
 mod layers;
 mod network;
-mod patch;
 mod resample;
 mod shortcut;
 mod tiling;
 
-use std::ops::ControlFlow;
-
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use nn::{Error, Result, Weights};
 
 pub use self::config::WanVaeConfig;
 use self::decoder::decoder;
 use self::encoder::encoder;
-use self::layers::FrameTensor;
-use self::patch::{patchify, unpatchify};
-use self::tiling::Grid;
 pub use self::tiling::Tiling;
+use self::tiling::{of_latents, of_pixels};
 pub use super::DecodedFrame;
-use super::{ClipDecode, Moments, Vae};
+use super::frames::{FrameTensor, clips, frame};
+use super::patch::{patchify, unpatchify};
+use super::{ClipDecode, Moments, Vae, taken};
 
 /// Frames that are given to the encoder at a time.
 const ENCODED_TOGETHER: usize = 4;
@@ -89,7 +86,7 @@ impl AutoencoderKlWan {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<(), E> {
         let [batch, _, count, height, width] = self.accepts_latents(latents.dims())?;
-        let grid = Grid::of_latents([height, width], &self.config, tiling)?;
+        let grid = of_latents([height, width], &self.config, tiling)?;
         let total = batch * grid.tiles() * self.frames(count);
         let mut done = 0;
         let mut tell = |frames: usize| {
@@ -174,7 +171,7 @@ impl AutoencoderKlWan {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Moments<5>> {
         let [batch, _, count, height, width] = self.accepts_clips(clips.dims())?;
-        let grid = Grid::of_pixels([height, width], &self.config, tiling)?;
+        let grid = of_pixels([height, width], &self.config, tiling)?;
         let latent_frames = 1 + (count - 1) / self.config.temporal_factor();
         let total = batch * grid.tiles() * latent_frames;
         let mut done = 0;
@@ -188,7 +185,7 @@ impl AutoencoderKlWan {
             let frames: Vec<FrameTensor> = (0..count).map(patched).collect();
             all.extend(grid.run(&frames, |tile| self.encode_tile(weights, &tile, &mut tell))?);
         }
-        Ok(Moments::new(self::clips(all, batch)))
+        Ok(Moments::new(super::frames::clips(all, batch)))
     }
 
     /// The moments of all latent frames of a tile.
@@ -255,18 +252,6 @@ impl AutoencoderKlWan {
     }
 }
 
-/// What stops decoding: an error of the model, or whoever takes the frames.
-enum Stop {
-    Model(Error),
-    Taker,
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Model(error)
-    }
-}
-
 impl Vae for AutoencoderKlWan {
     fn declare_encoder(&self, weights: &Weights<'_>) -> Result<()> {
         encoder(&self.config, weights).map(drop)
@@ -288,28 +273,6 @@ impl Vae for AutoencoderKlWan {
         let ClipDecode { weights, latents, tiled, take, progress } = decode;
         let tiling = tiled.then(Tiling::default);
         let latents = self.restored(latents);
-        let mut take = |frame: DecodedFrame| match take(frame) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Stop::Taker),
-        };
-        match self.decode(weights, latents, tiling.as_ref(), &mut take, progress) {
-            Ok(()) | Err(Stop::Taker) => Ok(()),
-            Err(Stop::Model(error)) => Err(error),
-        }
+        taken(take, |take| self.decode(weights, latents, tiling.as_ref(), take, progress))
     }
-}
-
-/// One frame of `[B, C, F, H, W]` as `[H, W, C]`, f32.
-fn frame(clips: &Tensor<5>, sample: usize, index: usize) -> FrameTensor {
-    let [_, channels, _, height, width] = clips.dims();
-    let frame = clips.clone().narrow(0, sample, 1).narrow(2, index, 1);
-    frame.reshape([channels, height, width]).permute([1, 2, 0]).cast(DType::F32)
-}
-
-/// `[B, C, F, H, W]` of the frames `[H, W, C]` of all samples.
-fn clips(frames: Vec<FrameTensor>, batch: usize) -> Tensor<5> {
-    let count = frames.len() / batch.max(1);
-    let stacked: Tensor<4> = Tensor::stack(frames, 0);
-    let [_, height, width, channels] = stacked.dims();
-    stacked.reshape([batch, count, height, width, channels]).permute([0, 4, 1, 2, 3])
 }

@@ -1,6 +1,6 @@
-//! Squares of pixels as channels of one pixel, in diffusers' order: channel, column, row.
+//! Squares of pixels as channels of one pixel, in the order of Wan and LTX: channel, column, row.
 
-use super::layers::FrameTensor;
+use super::frames::FrameTensor;
 
 /// `[H, W, C]` to `[H / patch, W / patch, C patch²]`.
 pub(super) fn patchify(frame: FrameTensor, patch: usize) -> FrameTensor {
