@@ -79,7 +79,7 @@ impl Tiling {
         frames: usize,
     ) -> Vec<Range<usize>> {
         let factor = config.temporal_factor();
-        let Some(tiling) = tiling else { return vec![0..frames] };
+        let Some(tiling) = tiling else { return std::iter::once(0..frames).collect() };
         let [tile, stride] =
             [tiling.tile_frames, tiling.stride_frames].map(|frames| frames / factor);
         let count = 1 + frames.saturating_sub(tile + 1).div_ceil(stride);

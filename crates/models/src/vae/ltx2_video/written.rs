@@ -70,7 +70,12 @@ pub(super) fn decoder(options: &mut ConfigReader) -> Result<Written> {
     let mut residual = switches(options, "upsample_residual", levels)?;
     let mut factors = options.counts("upsample_factor", &[2; 3], 1..=LARGEST)?;
     // diffusers turns every list around but the kinds of steps.
-    (widths.reverse(), layers.reverse(), on.reverse(), residual.reverse(), factors.reverse());
+    for list in [&mut widths, &mut layers, &mut factors] {
+        list.reverse();
+    }
+    for list in [&mut on, &mut residual] {
+        list.reverse();
+    }
     let steps = steps(options, "upsample_type", &["spatiotemporal"; 3], &on)?;
     let lists = [
         ("decoder_layers_per_block", layers.len(), 1),
