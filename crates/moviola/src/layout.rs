@@ -207,9 +207,9 @@ impl LayoutArguments {
     ) -> Outcome<T> {
         let size = plan.layout().ranks;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Processes of one host share its cores; how many are here only the launcher knows, so a half that
-        // is idle is better than ranks that wait for one another.
-        let threads = threads.unwrap_or((cores / size).max(1));
+        // Only the ranks of this host share its cores.
+        let here = Process::of_job().map_or(size, Process::on_this_host);
+        let threads = threads.unwrap_or((cores / here).max(1));
         let deadline = Duration::from_secs(self.timeout);
         let ranks = Ranks { threads, deadline, ..Ranks::new(size) };
         let set = crate::threads::instruction_set()?;
