@@ -38,6 +38,7 @@ SCRIPTS = [
     "dmd2.py",
     "wan_vae.py",
     "ltx2_video_vae.py",
+    "ltx2_audio.py",
 ]
 
 

@@ -5,6 +5,7 @@
 
 pub mod dit;
 mod pretrained;
+pub mod sound;
 pub mod text;
 pub mod vae;
 pub mod vision;

@@ -4,6 +4,7 @@ mod blend;
 mod frames;
 mod grid;
 pub mod kl;
+pub mod ltx2_upsampler;
 pub mod ltx2_video;
 mod patch;
 pub mod wan;

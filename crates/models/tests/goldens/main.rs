@@ -4,6 +4,7 @@
 
 mod case;
 mod clip;
+mod ltx2_audio;
 mod ltx2_video_vae;
 mod pixart;
 mod published;
