@@ -39,6 +39,7 @@ SCRIPTS = [
     "wan_vae.py",
     "ltx2_video_vae.py",
     "ltx2_audio.py",
+    "ltx2_transformer.py",
 ]
 
 

@@ -8,6 +8,7 @@
 mod adapted;
 mod attention;
 mod backward;
+mod bands;
 mod conditioning;
 mod config;
 mod embedding;
@@ -35,6 +36,7 @@ mod weights;
 pub use adapted::{Adapted, Adapter, Adapters, Dropout};
 pub use attention::{Attention, Plain, Qkv, Reach, Site, join_heads, split_heads};
 pub use backward::{Backward, Loss, Parameters, Recording, Trainable, backward};
+pub use bands::{Bands, Pairing};
 pub use conditioning::Conditioning;
 pub use config::ConfigReader;
 pub use embedding::timestep_embedding;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{Device, Tensor, TensorData};
 
+use crate::bands::Bands;
 use crate::embedding::host;
 use crate::error::Result;
 use crate::packed::{Bag, Entry, Packed};
@@ -24,6 +25,7 @@ pub struct Positions {
 #[derive(Debug, Default)]
 struct Kept {
     ropes: Shelf<(Vec<usize>, f64), Rope>,
+    bands: Shelf<Bands, Rope>,
     embeddings: Shelf<(Vec<usize>, usize, f64), Tensor<3>>,
     parts: Shelf<Vec<Range<usize>>, Positions>,
 }
@@ -68,6 +70,11 @@ impl Positions {
         self.keep(|kept| &mut kept.ropes, (pairs.to_vec(), scale), make)
     }
 
+    /// Angles of which every head has a band of its own, for [`Rope::rotate_bands`].
+    pub fn bands(&self, bands: &Bands) -> Rope {
+        self.keep(|kept| &mut kept.bands, bands.clone(), || bands.angles(&self.values))
+    }
+
     /// Where the tokens begin, in units of `1 / scale`, as `[B, T, width]`: for each of `axes`, in the
     /// order given, an equal share of the width with sines first, then cosines.
     pub fn embedding(&self, axes: &[usize], width: usize, scale: f64) -> Tensor<3> {
@@ -104,9 +111,10 @@ impl Positions {
 /// The angles by which the pairs of a head are rotated; they have no gradient.
 #[derive(Clone, Debug)]
 pub struct Rope {
-    /// `[B | 1, T, H / 2]`: one row where all samples have the same positions.
+    /// `[B | 1, T, H / 2]`, or `[B | 1, T, N H / 2]` of bands: one row where all samples have the same
+    /// positions.
     pub cosine: Tensor<3>,
-    /// `[B | 1, T, H / 2]`.
+    /// The same shape.
     pub sine: Tensor<3>,
 }
 

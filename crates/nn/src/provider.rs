@@ -1,5 +1,7 @@
 //! Where parameters come from, and how layers are made of them.
 
+use std::ops::Range;
+
 use burn::tensor::{DType, Tensor};
 use kernels::Int8Matrix;
 
@@ -55,6 +57,11 @@ pub trait Provider {
     /// Whether a matrix that is bf16 has its input rounded to bf16 too. Asked of the outermost provider.
     fn rounds_inputs(&self) -> bool {
         false
+    }
+
+    /// Which of the `outputs` of the linear layer `name` are computed here.
+    fn own_outputs(&self, name: &str, outputs: usize) -> Range<usize> {
+        self.inner().map_or(0..outputs, |inner| inner.own_outputs(name, outputs))
     }
 
     /// `x W^T + b`, `W` being `part` of `[outputs, inputs]`, and `b` the same of `[outputs]`.

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use burn::tensor::{DType, Tensor};
 use kernels::Int8Matrix;
@@ -69,6 +70,12 @@ impl<'a> Weights<'a> {
             Bias::With,
             &Part::WHOLE,
         )
+    }
+
+    /// Which of the `outputs` of the linear layer `name` are computed here: some, where ranks share it. A
+    /// model whose heads are not alike asks which it is given.
+    pub fn own_outputs(&self, name: &str, outputs: usize) -> Range<usize> {
+        self.provider.own_outputs(&self.name(name), outputs)
     }
 
     /// `x W^T`.

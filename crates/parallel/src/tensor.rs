@@ -5,6 +5,8 @@
 //! channels: its own heads, its own part of the feed-forward. A model cannot tell: it reads how many heads
 //! there are off the tensor.
 
+use std::ops::Range;
+
 use burn::tensor::{DType, Tensor};
 use comm::{Group, share};
 use kernels::Activation;
@@ -112,6 +114,13 @@ impl Provider for TensorParallel<'_> {
                 Ok(Linear::of(Rows { inner, bias, group }))
             }
             Some(Split::Channels) | None => self.base.linear(leaves, name, sizes, bias, part),
+        }
+    }
+
+    fn own_outputs(&self, name: &str, outputs: usize) -> Range<usize> {
+        match self.own.split(name) {
+            Some(Split::Columns) => share(outputs, self.own.group.rank(), self.own.group.size()),
+            _ => self.base.own_outputs(name, outputs),
         }
     }
 

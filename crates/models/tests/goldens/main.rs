@@ -6,6 +6,7 @@ mod case;
 mod clip;
 mod ltx2_audio;
 mod ltx2_video_vae;
+mod ltx2;
 mod pixart;
 mod published;
 mod reader;

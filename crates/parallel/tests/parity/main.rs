@@ -5,6 +5,7 @@
 mod duet;
 mod exchanges;
 mod joint;
+mod ltx2;
 mod masks;
 mod planted;
 mod refusals;
