@@ -40,6 +40,7 @@ SCRIPTS = [
     "ltx2_video_vae.py",
     "ltx2_audio.py",
     "ltx2_transformer.py",
+    "ltx2_text.py",
 ]
 
 

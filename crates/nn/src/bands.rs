@@ -86,6 +86,20 @@ impl Bands {
     }
 }
 
+impl Pairing {
+    /// Heads `[B, T, N, H]` in which those that turn together are neighbours.
+    fn neighbours(self, x: Tensor<4>) -> Tensor<4> {
+        let [batch, tokens, heads, width] = x.dims();
+        match self {
+            Pairing::Interleaved => x,
+            Pairing::Split => {
+                let halves: Tensor<5> = x.reshape([batch, tokens, heads, 2, width / 2]);
+                halves.swap_dims(3, 4).reshape([batch, tokens, heads, width])
+            }
+        }
+    }
+}
+
 impl Rope {
     /// The heads `heads` of all, `[B, T, N, H]`, rotated by bands.
     ///
@@ -98,14 +112,12 @@ impl Rope {
             let table = table.clone().narrow(2, heads.start * width / 2, own * width / 2);
             if graph { Tensor::from_inner(table) } else { table }
         });
-        let row = [batch, tokens, 1, own * width];
-        let x = match pairing {
-            Pairing::Interleaved => x.reshape(row),
-            Pairing::Split => {
-                let halves: Tensor<5> = x.reshape([batch, tokens, own, 2, width / 2]);
-                halves.swap_dims(3, 4).reshape(row)
-            }
-        };
-        kernels::rope(x, cosine, sine).reshape([batch, tokens, own, width])
+        let row = pairing.neighbours(x).reshape([batch, tokens, 1, own * width]);
+        kernels::rope(row, cosine, sine).reshape([batch, tokens, own, width])
+    }
+
+    /// The heads `[B, T, N, H]`, all rotated alike; pairs come back as in [`Rope::rotate_bands`].
+    pub fn rotate_pairs(&self, x: Tensor<4>, pairing: Pairing) -> Tensor<4> {
+        self.rotate(pairing.neighbours(x))
     }
 }

@@ -1,3 +1,5 @@
 //! Text encoders.
 
+pub mod connectors;
+pub mod gemma;
 pub mod t5;

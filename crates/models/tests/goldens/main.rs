@@ -4,9 +4,10 @@
 
 mod case;
 mod clip;
-mod ltx2_audio;
-mod ltx2_video_vae;
 mod ltx2;
+mod ltx2_audio;
+mod ltx2_text;
+mod ltx2_video_vae;
 mod pixart;
 mod published;
 mod reader;

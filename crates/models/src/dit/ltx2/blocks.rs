@@ -1,87 +1,13 @@
 //! One block of LTX-2: what each stream does alone, and how the two listen to each other.
 
-use std::ops::Range;
-
-use burn::tensor::{Tensor, activation};
+use burn::tensor::Tensor;
 use kernels::{Activation, Modulation, gated_residual, modulate, modulated_rms_norm, rms_norm};
-use nn::{
-    Attention, Linear, Mask, Pairing, Qkv, Reach, Result, RmsNorm, Rope, Site, Weights, join_heads,
-    split_heads, table_rows,
-};
+use nn::{Attention, Linear, Mask, Reach, Result, Site, Weights, table_rows};
 
 use super::Ltx2Config;
+use super::mixer::{Mixer, MixerSizes};
 use super::model::Stream;
 use super::shared::{CrossShared, StreamShared};
-
-/// Projections around an attention. Queries and keys are normalised over all heads together, and each head
-/// of the answer may have a gate.
-struct Mixer {
-    q: Linear,
-    k: Linear,
-    v: Linear,
-    norms: [RmsNorm; 2],
-    gates: Option<Linear>,
-    out: Linear,
-    head_width: usize,
-    /// The heads that are computed here.
-    heads: Range<usize>,
-    pairing: Pairing,
-}
-
-/// The widths of an attention.
-struct Widths {
-    queries: usize,
-    keys: usize,
-    head: usize,
-}
-
-impl Mixer {
-    fn new(
-        weights: &Weights<'_>,
-        config: &Ltx2Config,
-        widths: Widths,
-        gated: bool,
-    ) -> Result<Mixer> {
-        let inner = config.heads * widths.head;
-        let norm = |name| weights.rms_norm(name, inner, Ltx2Config::EPSILON);
-        let gates = gated.then(|| weights.linear("to_gate_logits", widths.queries, config.heads));
-        let own = weights.own_outputs("to_q", inner);
-        Ok(Mixer {
-            q: weights.linear("to_q", widths.queries, inner)?,
-            k: weights.linear("to_k", widths.keys, inner)?,
-            v: weights.linear("to_v", widths.keys, inner)?,
-            norms: [norm("norm_q")?, norm("norm_k")?],
-            gates: gates.transpose()?,
-            out: weights.linear("to_out.0", inner, widths.queries)?,
-            head_width: widths.head,
-            heads: own.start / widths.head..own.end / widths.head,
-            pairing: config.pairing,
-        })
-    }
-
-    /// Queries of `x` `[B, T, D]`, keys and values of `other` `[B, S, D']`, cut into heads; queries and keys
-    /// are rotated where there are ropes for them.
-    fn project(&self, x: Tensor<3>, other: Tensor<3>, ropes: Option<[&Rope; 2]>) -> Result<Qkv> {
-        let q = self.norms[0].apply(self.q.apply(x)?)?;
-        let k = self.norms[1].apply(self.k.apply(other.clone())?)?;
-        let [q, k, v] = [q, k, self.v.apply(other)?].map(|x| split_heads(x, self.head_width));
-        let Some([queries, keys]) = ropes else { return Ok(Qkv { q, k, v }) };
-        let turn = |rope: &Rope, x| rope.rotate_bands(x, self.heads.clone(), self.pairing);
-        Ok(Qkv { q: turn(queries, q), k: turn(keys, k), v })
-    }
-
-    /// The answer `[B, T, N, H]` to `x` `[B, T, D]`, as `[B, T, D]`. A gate of 0 leaves a head as it is.
-    fn join(&self, x: Tensor<3>, answer: Tensor<4>) -> Result<Tensor<3>> {
-        let answer = match &self.gates {
-            Some(gates) => {
-                let gates = activation::sigmoid(gates.apply(x)?) * 2.0;
-                answer * gates.unsqueeze_dim::<4>(3)
-            }
-            None => answer,
-        };
-        self.out.apply(join_heads(answer))
-    }
-}
 
 /// What one block does to one stream.
 pub(super) struct StreamBlock {
@@ -115,9 +41,16 @@ impl StreamBlock {
         let (width, other) = (config.width(own), config.width(stream.other));
         let name = |name: &str| format!("{}{name}", stream.prefix);
         let attention = |part: &str| weights.at(name(part));
-        let widths = || Widths { queries: width, keys: width, head: own.head_width };
+        let sizes = MixerSizes {
+            queries: width,
+            keys: width,
+            heads: config.heads,
+            head_width: own.head_width,
+            gated: own.gated,
+            pairing: config.pairing,
+        };
         // The streams meet in heads of the sound's width.
-        let meeting = Widths { queries: width, keys: other, head: config.audio.head_width };
+        let meeting = MixerSizes { keys: other, head_width: config.audio.head_width, ..sizes };
         let rows = if own.modulated_text { 9 } else { 6 };
         let prompt_table = match config.modulated_prompt() {
             true => Some(weights.table(&name("prompt_scale_shift_table"), [2, width])?),
@@ -131,10 +64,10 @@ impl StreamBlock {
             table: weights.table(&name("scale_shift_table"), [rows, width])?,
             prompt_table,
             modulated_text: own.modulated_text,
-            own: Mixer::new(&attention("attn1"), config, widths(), own.gated)?,
-            text: Mixer::new(&attention("attn2"), config, widths(), own.gated)?,
+            own: Mixer::new(&attention("attn1"), sizes)?,
+            text: Mixer::new(&attention("attn2"), sizes)?,
             cross_table: weights.table(stream.cross_table, [5, width])?,
-            cross: Mixer::new(&weights.at(stream.listens), config, meeting, own.gated)?,
+            cross: Mixer::new(&weights.at(stream.listens), meeting)?,
             up: weights.linear(&name("ff.net.0.proj"), width, feed)?,
             down: weights.linear(&name("ff.net.2"), feed, width)?,
         })

@@ -15,9 +15,11 @@
 mod blocks;
 mod conditions;
 mod config;
+mod mixer;
 mod model;
 mod shared;
 
 pub use config::{Ltx2Config, StreamConfig};
+pub(crate) use mixer::{Mixer, MixerSizes};
 pub use model::{CrossLevels, Ltx2};
 pub use shared::{CrossShared, Shared, StreamShared, Streams};
