@@ -92,6 +92,7 @@ impl From<data::media::Error> for Failure {
 impl From<recipe::Error> for Failure {
     fn from(error: recipe::Error) -> Failure {
         match error {
+            recipe::Error::Train(error) => error.into(),
             // A recipe has keys, not flags.
             recipe::Error::Engine(engine::Error::Request { .. }) => {
                 Failure::Refused(error.to_string())
@@ -107,6 +108,9 @@ impl From<recipe::Error> for Failure {
 
 impl From<train::Error> for Failure {
     fn from(error: train::Error) -> Failure {
-        Failure::Refused(error.to_string())
+        match error {
+            train::Error::Exchange(error) => Failure::Rank(error.to_string()),
+            _ => Failure::Refused(error.to_string()),
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::launch::Process;
 const RANKS: &str = "Ranks";
 
 /// More ranks than one process should have.
-const MOST_RANKS: usize = 256;
+pub(crate) const MOST_RANKS: usize = 256;
 
 /// How the work is spread over ranks. `--ranks` alone chooses a layout. Records hold what is said.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -205,32 +205,44 @@ impl LayoutArguments {
         threads: Option<usize>,
         body: impl Fn(Group) -> Outcome<T> + Sync,
     ) -> Outcome<T> {
-        let size = plan.layout().ranks;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Only the ranks of this host share its cores.
-        let here = Process::of_job().map_or(size, Process::on_this_host);
-        let threads = threads.unwrap_or((cores / here).max(1));
-        let deadline = Duration::from_secs(self.timeout);
-        let ranks = Ranks { threads, deadline, ..Ranks::new(size) };
-        let set = crate::threads::instruction_set()?;
-        let on_rank = |group: Group| {
-            set.claim_pool();
-            body(group)
-        };
-        if Process::of_job().is_some() {
-            return run_as_process(&ranks, on_rank);
-        }
-        let mut results: Vec<Outcome<T>> = ranks
-            .run(on_rank)
-            .into_iter()
-            .map(|result| result.unwrap_or_else(|error| Err(Failure::Rank(error.to_string()))))
-            .collect();
-        // A rank that failed by itself says why; the others only say that it did.
-        let own = |result: &Outcome<T>| matches!(result, Err(error) if !error.is_of_another());
-        let first = results.iter().position(own);
-        let first = first.or_else(|| results.iter().position(Result::is_err)).unwrap_or(0);
-        results.swap_remove(first)
+        run_ranks(plan.layout().ranks, threads, Duration::from_secs(self.timeout), body)
     }
+}
+
+/// Runs `body` on so many ranks, which wait for each other up to a deadline, and returns what the first one gives, or
+/// this process's, where ranks are processes.
+///
+/// # Errors
+/// Whatever a rank reports first that is not about another rank.
+pub(crate) fn run_ranks<T: Send>(
+    size: usize,
+    threads: Option<usize>,
+    deadline: Duration,
+    body: impl Fn(Group) -> Outcome<T> + Sync,
+) -> Outcome<T> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // Only the ranks of this host share its cores.
+    let here = Process::of_job().map_or(size, Process::on_this_host);
+    let threads = threads.unwrap_or((cores / here).max(1));
+    let ranks = Ranks { threads, deadline, ..Ranks::new(size) };
+    let set = crate::threads::instruction_set()?;
+    let on_rank = |group: Group| {
+        set.claim_pool();
+        body(group)
+    };
+    if Process::of_job().is_some() {
+        return run_as_process(&ranks, on_rank);
+    }
+    let mut results: Vec<Outcome<T>> = ranks
+        .run(on_rank)
+        .into_iter()
+        .map(|result| result.unwrap_or_else(|error| Err(Failure::Rank(error.to_string()))))
+        .collect();
+    // A rank that failed by itself says why; the others only say that it did.
+    let own = |result: &Outcome<T>| matches!(result, Err(error) if !error.is_of_another());
+    let first = results.iter().position(own);
+    let first = first.or_else(|| results.iter().position(Result::is_err)).unwrap_or(0);
+    results.swap_remove(first)
 }
 
 /// Runs the rank of this process.

@@ -73,7 +73,8 @@ fn show(
         Some(path) => path.display().to_string(),
         None => BUILT_IN.to_owned(),
     };
-    let learnt = session::learn(recipe, folder, &stop, &device, (&name, voice), &Going::default())?;
+    let alone = (&Going::default(), train::Ranks::alone());
+    let learnt = session::learn(recipe, folder, &stop, &device, (&name, voice), alone)?;
     if earlier {
         // It may be of a shorter run.
         std::fs::remove_dir_all(&model).map_err(|err| {

@@ -6,16 +6,18 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use burn::tensor::Device;
+use folder::Hub;
 use journal::{Journal, Peak};
+use nn::Context;
 use recipe::{Environment, FREE, Facts, Look, Recipe, Recorder, Run, SeenClip};
-use train::{Callback, Resumed, Trainer};
+use train::{Callback, Ranks, Resumed, Trainer};
 
 use crate::changes::Changes;
 use crate::failure::{Failure, Outcome};
 use crate::hub;
 use crate::reporter::Reporter;
 use crate::voice::Voice;
-use crate::watch::Watch;
+use crate::watch::{Goal, Watch};
 
 /// A training that is over.
 pub(crate) struct Learnt {
@@ -52,7 +54,7 @@ impl Going {
         trainer: &mut Trainer,
         (recipe, folder): (&Recipe, &Path),
         device: &Device,
-        voice: Voice,
+        (voice, is_first): (Voice, bool),
     ) -> Outcome<u64> {
         let changeable = self.changes.keys_of(folder)?;
         let free: Vec<&str> =
@@ -61,7 +63,9 @@ impl Going {
             Some(path) => Some(trainer.resume_from(path, &free, device)?),
             None => trainer.resume(&free, device)?,
         };
-        self.changes.record(folder, resumed.as_ref(), recipe, voice)?;
+        if is_first {
+            self.changes.record(folder, resumed.as_ref(), recipe, voice)?;
+        }
         let from = resumed.as_ref().map_or(0, |resumed| resumed.step);
         tell(resumed, voice);
         Ok(from)
@@ -80,7 +84,8 @@ impl Going {
 /// A recipe as a run keeps it.
 pub(crate) const RECIPE: &str = "recipe.yaml";
 
-/// Builds a run by a recipe of some name, goes on where it stopped, and trains to the end.
+/// Builds a run by a recipe of some name, goes on where it stopped, and trains to the end. Every rank does; the first
+/// one tells and keeps what there is.
 ///
 /// # Errors
 /// Something is wrong with the recipe, a model, the data or the disk, or the user interrupted.
@@ -90,48 +95,39 @@ pub(crate) fn learn(
     stop: &Arc<AtomicBool>,
     device: &Device,
     (name, voice): (&str, Voice),
-    going: &Going,
+    (going, ranks): (&Going, Ranks),
 ) -> Outcome<Learnt> {
     let begun = Instant::now();
     let hub = &hub::from_environment();
-    let negative = recipe.negative(device, hub)?;
-    if negative.is_some() {
-        let [most, now] = ["VmHWM:", "VmRSS:"].map(memory);
+    let (size, (_, replicas)) = (ranks.world().size(), ranks.replica());
+    if size > 1 {
         voice.say(&format!(
-            "the negative prompt is encoded and its encoder freed; memory in use: {now}, with the \
-             encoder {most}"
+            "{size} ranks: {replicas} replicas of the whole model, each with 1/{replicas} of every batch"
         ));
     }
-    let journal = Journal::new(folder);
-    let own = journal.clone();
-    let reporter = Reporter::new(recipe, name, folder.to_owned());
-    let page = reporter.clone();
-    let record: Recorder = Box::new(move |look| {
-        keep(&own, look).map_err(|err| train::Error::Callback {
-            name: "journal".to_owned(),
-            reason: err.to_string(),
-        })?;
-        page.tell(look.step)
-    });
-    let watch = Watch::new(recipe.run.steps, voice);
-    let goal = watch.goal();
-    let callbacks: Vec<Box<dyn Callback>> =
-        vec![Box::new(watch), Box::new(journal.clone()), Box::new(reporter.clone())];
+    let opening = ranks.busy("opening models and data");
+    let negative = negative(recipe, device, hub, voice)?;
+    let listeners = ranks.is_first().then(|| Listeners::new(recipe, name, folder));
     let environment = Environment {
         folder: Some(folder),
         device: device.clone(),
+        ranks,
         hub,
         negative,
-        callbacks,
-        record,
+        callbacks: listeners.as_ref().map_or_else(Vec::new, |own| own.callbacks(recipe, voice)),
+        record: match &listeners {
+            Some(own) => own.record(),
+            None => Box::new(|_: &Look<'_>| Ok(())),
+        },
     };
     let Run { trainer, facts, .. } = recipe.build(environment)?;
-    let flops_per_second = kernels::measure_fma_peak(rayon::current_num_threads());
-    let peak = Peak { flops_per_token: facts.flops_per_token, flops_per_second };
-    goal.set(peak.flops_per_second / peak.flops_per_token);
-    journal.with_peak(peak).map_err(|err| Failure::Refused(err.to_string()))?;
+    if let Some(own) = &listeners {
+        own.measure(&facts, size)?;
+    }
     let mut trainer = trainer.stopping_at(Arc::clone(stop));
-    let from = going.resume(&mut trainer, (recipe, folder), device, voice)?;
+    let is_first = listeners.is_some();
+    let from = going.resume(&mut trainer, (recipe, folder), device, (voice, is_first))?;
+    drop(opening);
     if from >= recipe.run.steps {
         voice.say(&format!(
             "the run is finished: all of its {} steps are over; to go on, add --set loop.steps=N",
@@ -139,8 +135,10 @@ pub(crate) fn learn(
         ));
         return Ok(Learnt { facts, seconds: 0.0, from, step: from });
     }
-    keep_recipe(recipe, folder)?;
-    reporter.built(facts.clone(), from);
+    if let Some(own) = &listeners {
+        keep_recipe(recipe, folder)?;
+        own.reporter.built(facts.clone(), from);
+    }
     let step = trainer.run()?;
     voice.say(&format!("peak memory: {}", memory("VmHWM:")));
     if step < recipe.run.steps {
@@ -149,6 +147,61 @@ pub(crate) fn learn(
         return Err(Failure::Interrupted(text));
     }
     Ok(Learnt { facts, seconds: begun.elapsed().as_secs_f64(), from, step })
+}
+
+/// The negative prompt, if the method looks at one. Every rank encodes it for itself, so that no exchange depends on
+/// who has an encoder.
+fn negative(recipe: &Recipe, device: &Device, hub: &Hub, voice: Voice) -> Outcome<Option<Context>> {
+    let negative = recipe.negative(device, hub)?;
+    if negative.is_some() {
+        let [most, now] = ["VmHWM:", "VmRSS:"].map(memory);
+        voice.say(&format!(
+            "the negative prompt is encoded and its encoder freed; memory in use: {now}, with the \
+             encoder {most}"
+        ));
+    }
+    Ok(negative)
+}
+
+/// Who listens to a run and keeps what there is to see of it.
+struct Listeners {
+    journal: Journal,
+    reporter: Reporter,
+    goal: Goal,
+}
+
+impl Listeners {
+    fn new(recipe: &Recipe, name: &str, folder: &Path) -> Listeners {
+        let reporter = Reporter::new(recipe, name, folder.to_owned());
+        Listeners { journal: Journal::new(folder), reporter, goal: Goal::default() }
+    }
+
+    fn callbacks(&self, recipe: &Recipe, voice: Voice) -> Vec<Box<dyn Callback>> {
+        let watch = Watch::new(recipe.run.steps, voice).with_goal(self.goal.clone());
+        vec![Box::new(watch), Box::new(self.journal.clone()), Box::new(self.reporter.clone())]
+    }
+
+    /// Whoever keeps the numbers of validation.
+    fn record(&self) -> Recorder {
+        let (journal, page) = (self.journal.clone(), self.reporter.clone());
+        Box::new(move |look| {
+            keep(&journal, look).map_err(|err| train::Error::Callback {
+                name: "journal".to_owned(),
+                reason: err.to_string(),
+            })?;
+            page.tell(look.step)
+        })
+    }
+
+    /// Measures what speed is compared with: the peak of this rank's threads, times the ranks.
+    fn measure(&self, facts: &Facts, ranks: usize) -> Outcome {
+        let own = kernels::measure_fma_peak(rayon::current_num_threads());
+        let flops_per_second = own * ranks as f64;
+        let peak = Peak { flops_per_token: facts.flops_per_token, flops_per_second };
+        self.goal.set(peak.flops_per_second / peak.flops_per_token);
+        let journal = self.journal.clone().with_peak(peak);
+        journal.map(drop).map_err(|err| Failure::Refused(err.to_string()))
+    }
 }
 
 /// Keeps what a look at the student found.

@@ -1,17 +1,22 @@
 //! `moviola train`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
+use comm::{Axis, Mesh, MeshShape};
 use journal::Page;
 use recipe::Recipe;
 
 use crate::changes::Changes;
 use crate::failure::{Failure, Outcome};
+use crate::launch::{self, Process};
 use crate::report::Told;
 use crate::reporter::TITLE;
 use crate::session::Going;
 use crate::voice::Voice;
-use crate::{device, hub, report, session, signals, threads};
+use crate::{device, hub, layout, report, session, signals, threads};
 
 /// Run a recipe, or go on with a run that was stopped.
 #[derive(clap::Args, Clone, Debug)]
@@ -46,9 +51,16 @@ pub(crate) struct Arguments {
     /// Where to compute
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Threads [default: one per core]
+    /// Threads, of each rank if there are several [default: one per core, shared by the ranks]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Ranks, as threads of this process: replicas of the whole model that take equal parts of every batch and add
+    /// up their gradients, so that a step is that of one rank [default: what `parallel` of the recipe says, or 1]
+    #[arg(long, value_name = "N")]
+    ranks: Option<usize>,
+    /// How many seconds a rank waits for another
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    timeout: u64,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -58,13 +70,18 @@ const EXAMPLES: &str = "Examples:
   moviola train --run runs/short --change models.student.rate.peak=5e-5
   moviola train --run runs/other --resume runs/short/checkpoints/checkpoint-00000200 \\
       recipes/quickstart.yaml
-  moviola train recipes/wan-lora.yaml --dry-run";
+  moviola train recipes/wan-lora.yaml --dry-run
+  moviola train recipes/quickstart.yaml --run runs/shapes --ranks 2
+  mpirun -n 2 moviola train recipes/quickstart.yaml --run runs/shapes";
 
 /// Checks everything, then trains.
 ///
 /// # Errors
 /// Something is wrong with the recipe, a model, the data or the disk.
 pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
+    if !launch::is_first() && (arguments.schema || arguments.keys || arguments.dry_run) {
+        return Ok(());
+    }
     if arguments.schema {
         let schema = serde_json::to_string_pretty(&Recipe::schema()).expect("a schema is JSON");
         return Ok(crate::say(format_args!("{schema}\n"))?);
@@ -76,10 +93,45 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     let changed = Changes::asked(&arguments.change)?;
     let recipe = Recipe::read(&path, &[&arguments.set[..], &arguments.change].concat())?;
     let device = device::parse(&arguments.device)?;
-    threads::within(arguments.threads, || match arguments.dry_run {
-        true => dry_run(&recipe, &device),
-        false => learn(arguments, (&recipe, &path), device, (voice, changed)),
-    })
+    let shape = recipe.mesh(asked_ranks(arguments)?)?;
+    if arguments.dry_run {
+        return threads::within(arguments.threads, || dry_run(&recipe, shape, &device));
+    }
+    threads::count(arguments.threads)?;
+    let going = Going { resume: arguments.resume.clone(), changes: changed };
+    let stop = signals::watch()?;
+    let learn = |ranks| learn(arguments, (&recipe, &path), &device, (voice, &stop), &going, ranks);
+    match shape.size() {
+        Some(1) => threads::within(arguments.threads, || learn(train::Ranks::alone())),
+        size => {
+            let (size, deadline) =
+                (size.unwrap_or(usize::MAX), Duration::from_secs(arguments.timeout));
+            layout::run_ranks(size, arguments.threads, deadline, |group| {
+                let mesh = Mesh::of(group, shape).map_err(train::Error::from)?;
+                learn(train::Ranks::over(mesh))
+            })
+        }
+    }
+}
+
+/// How many ranks are asked for: processes that were started, or what the user says.
+fn asked_ranks(arguments: &Arguments) -> Outcome<Option<usize>> {
+    let job = Process::of_job().map(|process| process.size);
+    if let (Some(size), Some(ranks)) = (job, arguments.ranks)
+        && size != ranks
+    {
+        return Err(Failure::Refused(format!(
+            "--ranks: it is {ranks}, but {size} processes were started; leave it out"
+        )));
+    }
+    let asked = job.or(arguments.ranks);
+    match asked.filter(|ranks| !(1..=layout::MOST_RANKS).contains(ranks)) {
+        None => Ok(asked),
+        Some(ranks) => {
+            let most = layout::MOST_RANKS;
+            Err(Failure::Refused(format!("--ranks: it is {ranks}; choose 1 to {most}")))
+        }
+    }
 }
 
 /// The recipe that was named, or the one that a run keeps.
@@ -98,13 +150,18 @@ fn recipe_of(arguments: &Arguments) -> Outcome<PathBuf> {
 fn learn(
     arguments: &Arguments,
     (recipe, path): (&Recipe, &Path),
-    device: burn::tensor::Device,
-    (voice, changes): (Voice, Changes),
+    device: &burn::tensor::Device,
+    (voice, stop): (Voice, &Arc<AtomicBool>),
+    going: &Going,
+    ranks: train::Ranks,
 ) -> Outcome {
     let folder = arguments.run.as_ref().expect("the arguments require it");
-    let going = Going { resume: arguments.resume.clone(), changes };
-    let (stop, name) = (signals::watch()?, path.display().to_string());
-    let learnt = session::learn(recipe, folder, &stop, &device, (&name, voice), &going)?;
+    let (name, is_first) = (path.display().to_string(), ranks.is_first());
+    let voice = if is_first { voice } else { voice.in_the_background() };
+    let learnt = session::learn(recipe, folder, stop, device, (&name, voice), (going, ranks))?;
+    if !is_first {
+        return Ok(());
+    }
     // The page of a run that was over stays what it is, unless somebody took it away.
     if learnt.was_over() && !folder.join(report::FILE).exists() {
         let told = Told { recipe, name: &name, learnt: &learnt, folder };
@@ -113,10 +170,17 @@ fn learn(
     Ok(crate::say(format_args!("{}\n", folder.display()))?)
 }
 
-fn dry_run(recipe: &Recipe, device: &burn::tensor::Device) -> Outcome {
+fn dry_run(recipe: &Recipe, shape: MeshShape, device: &burn::tensor::Device) -> Outcome {
     // What would keep the run from beginning is said alone.
-    let memory = recipe.memory(device, &hub::from_environment())?;
+    let (ranks, replicas) = (shape.size().unwrap_or(1), shape.degree(Axis::Data));
+    let memory = recipe.of_one_replica(replicas).memory(device, &hub::from_environment())?;
     crate::say(format_args!("{}\n", recipe.to_yaml()?))?;
+    if ranks > 1 {
+        crate::say(format_args!(
+            "# of each of {ranks} ranks, which all hold the whole of every network; files that are mapped are in memory \
+             once\n"
+        ))?;
+    }
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let line = |name: &str, [a, b, c, d]: [String; 4]| {
         crate::say(format_args!("# {name:<16}{a:>10}{b:>10}{c:>10}{d:>12}\n"))

@@ -45,9 +45,9 @@ impl Watch {
         }
     }
 
-    /// What its speed is measured against, to be said later.
-    pub(crate) fn goal(&self) -> Goal {
-        self.goal.clone()
+    /// The same, whose speed is measured against what is said later.
+    pub(crate) fn with_goal(self, goal: Goal) -> Watch {
+        Watch { goal, ..self }
     }
 
     fn line(&mut self, report: &StepReport) -> String {

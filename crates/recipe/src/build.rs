@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType};
-use data::loader;
+use data::loader::{self, Replica};
 use data::world::{Colour, MovingShape, Rendered, World};
 use diffusion::{Process, TimestepSampler};
 use engine::PromptSetup;
@@ -16,7 +16,7 @@ use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
     Averaged, Callback, Ema, Feed, Frozen, LearningRateSchedule, Learns, LoraConfig, Method, Parts,
-    STUDENT, Strategy, Trained, Trainer, Training,
+    Ranks, STUDENT, Strategy, Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
@@ -31,9 +31,10 @@ use crate::schema::{
 };
 use crate::validation::{HeldOutTask, Recorder};
 
-/// Keys of a recipe that may change between the parts of one run: how long it goes, what is kept and
-/// who looks on.
-pub const FREE: [&str; 4] = ["loop.steps", "checkpoint", "callbacks.validation", "data.prefetch"];
+/// Keys of a recipe that may change between the parts of one run: how long it goes, what is kept, on how many
+/// ranks, and who looks on.
+pub const FREE: [&str; 5] =
+    ["loop.steps", "checkpoint", "callbacks.validation", "data.prefetch", "parallel"];
 
 /// Keys that may change as well where the user says so: a run goes on with all that it remembers, and does
 /// other things with it.
@@ -82,6 +83,8 @@ pub struct Environment<'a> {
     pub folder: Option<&'a Path>,
     /// Where to compute.
     pub device: Device,
+    /// The ranks of the run. All of them build it alike; the first one looks at the student and keeps checkpoints.
+    pub ranks: Ranks,
     /// Where models that the recipe calls by hub id come from.
     pub hub: &'a Hub,
     /// The negative prompt `[1, L, D]`, as [`Recipe::negative`] encodes it.
@@ -99,7 +102,10 @@ impl Recipe {
     /// A model, the data, the strategy or the method refuses.
     pub fn build(&self, environment: Environment<'_>) -> Result<Run> {
         let device = environment.device;
-        let prepared = self.prepare(&device, environment.hub)?;
+        let ranks = environment.ranks;
+        let (rank, world) = ranks.replica();
+        let prepared = self.prepare(&device, environment.hub, Replica { rank, world })?;
+        let folder = environment.folder.filter(|_| ranks.is_first());
         let Prepared { student, strategy, feed, others, validation, .. } = prepared;
         let family = student.description.family.name;
         let process = student.description.process.clone();
@@ -118,7 +124,7 @@ impl Recipe {
             average.get_or_insert(handle);
         }
         callbacks.extend(environment.callbacks);
-        if let (Some(look), Some(folder)) = (validation, environment.folder) {
+        if let (Some(look), Some(folder)) = (validation, folder) {
             let task = HeldOutTask {
                 strategy: held_out,
                 process: process.clone(),
@@ -131,7 +137,7 @@ impl Recipe {
         let others = others.map(|models| self.roles(models)).transpose()?;
         let task = Task { strategy: Box::new(strategy), process };
         let method = self.method(student, others, task, environment.negative, &device)?;
-        let checkpoints = match environment.folder {
+        let checkpoints = match folder {
             Some(folder) => {
                 let (recipe, origins) = (
                     checkpoint::Recipe(self.resolved()?),
@@ -143,7 +149,7 @@ impl Recipe {
             None => None,
         };
         let parts = Parts { method, feed: Box::new(feed), callbacks, checkpoints };
-        let trainer = Trainer::new(self.run, parts)?;
+        let trainer = Trainer::new(self.run, parts)?.with_ranks(ranks);
         let flops_per_token = 4.0 * parameters as f64 + 2.0 * learning.min(parameters) as f64;
         let facts = Facts { family, parameters, learning, samples, flops_per_token };
         Ok(Run { trainer, average, facts })

@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use data::loader::{self, Loader, Partial, Replica, Samples};
 use data::store::{AUDIO_LATENTS, BESIDE, IMAGE, LATENTS, MASK, Origin, REF_LATENTS, Sample, TEXT};
 use nn::Context;
-use train::{Batch, Cursor, Error, Feed, Field, VideoLatents};
+use train::{Batch, Cursor, Error, Feed, Field, Share, VideoLatents};
 
 use crate::model::TextForm;
 
@@ -74,6 +74,7 @@ impl Samples for Picked {
 pub(crate) struct LoaderFeed {
     source: Source,
     loader: Loader,
+    replica: Replica,
     device: Device,
 }
 
@@ -83,8 +84,20 @@ impl LoaderFeed {
     /// # Errors
     /// There are no samples, or they cannot be batched so.
     pub(crate) fn new(source: Source, device: Device) -> data::Result<LoaderFeed> {
-        let loader = source.loader(loader::Cursor::default())?;
-        Ok(LoaderFeed { source, loader, device })
+        LoaderFeed::of_replica(source, Replica::ONLY, device)
+    }
+
+    /// A replica's part of the same batches.
+    ///
+    /// # Errors
+    /// As [`LoaderFeed::new`].
+    pub(crate) fn of_replica(
+        source: Source,
+        replica: Replica,
+        device: Device,
+    ) -> data::Result<LoaderFeed> {
+        let loader = source.loader(replica, loader::Cursor::default())?;
+        Ok(LoaderFeed { source, loader, replica, device })
     }
 
     /// Where its batches come from.
@@ -172,9 +185,9 @@ impl LoaderFeed {
 }
 
 impl Source {
-    fn loader(&self, cursor: loader::Cursor) -> data::Result<Loader> {
+    fn loader(&self, replica: Replica, cursor: loader::Cursor) -> data::Result<Loader> {
         let samples = Arc::clone(&self.samples);
-        Loader::new(samples, self.null.clone(), self.options, Replica::ONLY, cursor)
+        Loader::new(samples, self.null.clone(), self.options, replica, cursor)
     }
 }
 
@@ -184,8 +197,10 @@ impl Feed for LoaderFeed {
         self.convert(&batch).map_err(|err| Error::Feed(err.to_string()))
     }
 
-    fn samples_ahead(&mut self, batches: u64) -> train::Result<u64> {
-        Ok(self.loader.samples_ahead(batches))
+    fn ahead(&mut self, batches: u64) -> train::Result<Vec<Share>> {
+        let share =
+            |(whole, first): (usize, usize)| Share { first: first as u64, whole: whole as u64 };
+        Ok(self.loader.ahead(batches as usize).into_iter().map(share).collect())
     }
 
     fn cursor(&self) -> Cursor {
@@ -195,7 +210,7 @@ impl Feed for LoaderFeed {
 
     fn seek(&mut self, cursor: Cursor) -> train::Result<()> {
         let Cursor { epoch, position } = cursor;
-        let loader = self.source.loader(loader::Cursor { epoch, position });
+        let loader = self.source.loader(self.replica, loader::Cursor { epoch, position });
         self.loader = loader.map_err(|err| Error::Feed(err.to_string()))?;
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! before anything is loaded for good. A run and a dry run begin alike.
 
 use burn::tensor::Device;
+use data::loader::Replica;
 use folder::Hub;
 use strategies::Flexible;
 use train::{Batch, Draws, Ema, STUDENT, Strategy};
@@ -32,12 +33,18 @@ pub(crate) struct Models<'a> {
 }
 
 impl Recipe {
-    /// Opens the networks and the data, and tries them out.
+    /// Opens the networks and the data of one replica, and tries them out.
     ///
     /// # Errors
     /// A network, the data or the strategy refuses, or a number cannot be.
-    pub(crate) fn prepare(&self, device: &Device, hub: &Hub) -> Result<Prepared<'_>> {
+    pub(crate) fn prepare(
+        &self,
+        device: &Device,
+        hub: &Hub,
+        replica: Replica,
+    ) -> Result<Prepared<'_>> {
         self.run.check()?;
+        self.check_batch(replica.world)?;
         self.learning_rate(STUDENT, &self.models.student)?;
         for (name, config) in self.callbacks.averages() {
             Ema::new(name, STUDENT, config)?;
@@ -53,7 +60,7 @@ impl Recipe {
             Some(trial) => self.others(&student, trial, &strategy, device, hub)?,
             None => None,
         };
-        let feed = LoaderFeed::new(source, device.clone())?;
+        let feed = LoaderFeed::of_replica(source, replica, device.clone())?;
         Ok(Prepared { student, strategy, feed, others, validation })
     }
 

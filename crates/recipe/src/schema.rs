@@ -11,6 +11,7 @@ use train::{Decay, EmaConfig, LoopConfig, LoraConfig, OptimizerConfig};
 
 use crate::mix::MixConfig;
 use crate::new::NewConfig;
+use crate::parallel::ParallelConfig;
 
 /// Everything a run is made of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -33,6 +34,9 @@ pub struct Recipe {
     /// When checkpoints are made and which stay.
     #[serde(default)]
     pub checkpoint: CheckpointConfig,
+    /// How it is spread over ranks.
+    #[serde(default)]
+    pub parallel: ParallelConfig,
     /// Who looks on.
     #[serde(default)]
     pub callbacks: CallbacksConfig,

@@ -134,6 +134,15 @@ fn wrong(name: &str, field: &Field, wanted: &'static str) -> Error {
     Error::SourceKind { name: name.to_owned(), found: field.kind(), wanted }
 }
 
+/// This rank's part of a micro-batch that all ranks share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Where its first sample is in the whole.
+    pub first: u64,
+    /// Samples of the whole, over all ranks.
+    pub whole: u64,
+}
+
 /// A place in the data: all that is needed to continue there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
@@ -152,11 +161,12 @@ pub trait Feed {
     /// There are no data, or they cannot be read.
     fn next(&mut self) -> Result<Batch>;
 
-    /// How many samples the next `batches` batches have together; none of them is read for it.
+    /// How large the next `batches` batches are over all ranks, and which part of each is this rank's; none of
+    /// them is read for it.
     ///
     /// # Errors
     /// There are no data.
-    fn samples_ahead(&mut self, batches: u64) -> Result<u64>;
+    fn ahead(&mut self, batches: u64) -> Result<Vec<Share>>;
 
     /// The place of the next batch.
     fn cursor(&self) -> Cursor;

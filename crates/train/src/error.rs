@@ -193,8 +193,19 @@ pub enum Error {
     #[error("cannot read the next batch: {0}")]
     Feed(String),
     /// An exchange between ranks failed.
-    #[error("cannot add up over ranks: {0}")]
-    Reduce(String),
+    #[error(transparent)]
+    Exchange(#[from] comm::Error),
+    /// Ranks that were told different things.
+    #[error(
+        "rank {rank} and rank 0 of this run differ in {what}; give every rank the same recipe, files and version \
+         of this program"
+    )]
+    Apart {
+        /// The rank.
+        rank: usize,
+        /// What is not the same.
+        what: String,
+    },
 }
 
 fn nearest(near: &Option<String>) -> String {

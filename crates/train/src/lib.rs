@@ -19,7 +19,7 @@ mod optimizer;
 
 mod ema;
 mod event;
-mod reduce;
+mod ranks;
 mod report;
 mod trainer;
 
@@ -28,7 +28,7 @@ mod state;
 
 mod error;
 
-pub use batch::{Batch, Cursor, Feed, Field, VideoLatents};
+pub use batch::{Batch, Cursor, Feed, Field, Share, VideoLatents};
 pub use draws::Draws;
 pub use ema::{Ema, EmaConfig};
 pub use error::{Error, Result};
@@ -38,7 +38,7 @@ pub use learning_rate::{Decay, LearningRateSchedule};
 pub use lora::{Adapters, Dropout, LoraConfig, matches};
 pub use method::{LossReport, Method, MethodReport, Pass, STUDENT};
 pub use optimizer::{AdamWConfig, LrMatch, MuonConfig, Optimizer, OptimizerConfig, SgdConfig};
-pub use reduce::{Alone, Reduce};
+pub use ranks::Ranks;
 pub use report::{BUCKETS, BucketReport, Outcome, RoleReport, StepReport};
 pub use role::{Averaged, Frozen, Learns, SampleLoss, Trained, Training};
 pub use state::{StateDict, Value};

@@ -87,14 +87,14 @@ impl StepReport {
 /// Adds up the reports of micro-batches, as numbers that can be added up over ranks too.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    losses: BTreeMap<&'static str, Sums>,
+    losses: BTreeMap<String, Sums>,
     pub(crate) samples: u64,
     pub(crate) tokens: u64,
 }
 
 #[derive(Debug, Default, Clone)]
 struct Sums {
-    role: &'static str,
+    role: String,
     total: f64,
     count: f64,
     buckets: [[f64; 2]; BUCKETS.len()],
@@ -105,7 +105,20 @@ impl Tally {
         self.samples += samples as u64;
         self.tokens += report.tokens;
         for loss in &report.losses {
-            self.losses.entry(loss.name).or_default().add(loss);
+            self.losses.entry(loss.name.to_owned()).or_default().add(loss);
+        }
+    }
+
+    /// Which losses there are, and whose: a line each.
+    pub(crate) fn kinds(&self) -> String {
+        self.losses.iter().map(|(name, sums)| format!("{}\t{name}\n", sums.role)).collect()
+    }
+
+    /// Makes room for what other ranks have: whether a track has a loss may depend on the samples.
+    pub(crate) fn expect(&mut self, kinds: &str) {
+        for (role, name) in kinds.lines().filter_map(|line| line.split_once('\t')) {
+            let fresh = || Sums { role: role.to_owned(), ..Sums::default() };
+            self.losses.entry(name.to_owned()).or_insert_with(fresh);
         }
     }
 
@@ -137,7 +150,7 @@ impl Tally {
     }
 
     pub(crate) fn means(&self) -> BTreeMap<String, f64> {
-        let mean = |(name, sums): (&&str, &Sums)| ((*name).to_owned(), sums.total / sums.count);
+        let mean = |(name, sums): (&String, &Sums)| (name.clone(), sums.total / sums.count);
         self.losses.iter().map(mean).collect()
     }
 
@@ -147,7 +160,7 @@ impl Tally {
             for (index, [total, count]) in sums.buckets.iter().enumerate() {
                 if *count > 0.0 {
                     let from = if index == 0 { 0.0 } else { BUCKETS[index - 1] };
-                    let (loss, mean) = ((*name).to_owned(), total / count);
+                    let (loss, mean) = (name.clone(), total / count);
                     let (to, samples) = (BUCKETS[index], *count as u64);
                     found.push(BucketReport { loss, from, to, mean, samples });
                 }
@@ -159,7 +172,7 @@ impl Tally {
 
 impl Sums {
     fn add(&mut self, loss: &LossReport) {
-        self.role = loss.role;
+        loss.role.clone_into(&mut self.role);
         for (sample, value) in loss.values.iter().enumerate() {
             self.total += f64::from(*value);
             self.count += 1.0;
@@ -193,6 +206,10 @@ mod tests {
         tally.add(&MethodReport { losses, tokens: 12 }, 4);
         let row = tally.numbers();
         tally.set_numbers(&row);
+        // A rank whose samples have no sound makes room for those that have.
+        let mut other = Tally::default();
+        other.expect(&tally.kinds());
+        assert_eq!((other.kinds(), other.numbers().len()), (tally.kinds(), row.len()));
         let found: Vec<_> = tally
             .buckets()
             .into_iter()

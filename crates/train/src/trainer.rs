@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Cursor, Feed};
-use crate::checkpoint::{Checkpoints, Found, Skipped};
+use crate::checkpoint::{self, Checkpoints, Found, Skipped};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::event::{Callback, Event};
 use crate::method::{Method, Pass};
-use crate::reduce::{Alone, Reduce};
+use crate::ranks::Ranks;
 use crate::report::{Outcome, RoleReport, StepReport, Tally};
 use crate::role::Trained;
 use crate::state::StateDict;
@@ -94,7 +94,7 @@ pub struct Resumed {
 pub struct Trainer {
     config: LoopConfig,
     parts: Parts,
-    reduce: Box<dyn Reduce>,
+    ranks: Ranks,
     step: u64,
     /// Whether a checkpoint was due while updates had to be skipped.
     is_owed: bool,
@@ -115,12 +115,13 @@ impl Trainer {
             return Err(Error::setting("callback", names[index], want));
         }
         let stop = Arc::new(AtomicBool::new(false));
-        Ok(Trainer { config, parts, reduce: Box::new(Alone), step: 0, is_owed: false, stop })
+        Ok(Trainer { config, parts, ranks: Ranks::alone(), step: 0, is_owed: false, stop })
     }
 
-    /// The same run as one of several ranks.
-    pub fn with_ranks(mut self, reduce: Box<dyn Reduce>) -> Trainer {
-        self.reduce = reduce;
+    /// The same run as one of several ranks. The feed gives this rank's part of every batch; the first rank keeps
+    /// checkpoints, and the others go on from the one it finds.
+    pub fn with_ranks(mut self, ranks: Ranks) -> Trainer {
+        self.ranks = ranks;
         self
     }
 
@@ -151,9 +152,46 @@ impl Trainer {
     /// # Errors
     /// No checkpoint can be used, or it does not fit this run.
     pub fn resume(&mut self, free: &[&str], device: &Device) -> Result<Option<Resumed>> {
-        let Some(checkpoints) = &mut self.parts.checkpoints else { return Ok(None) };
-        let found = checkpoints.resume(free, device)?;
-        found.map(|found| self.go_on(found)).transpose()
+        let found = match &mut self.parts.checkpoints {
+            Some(checkpoints) => checkpoints.resume(free, device)?,
+            None => None,
+        };
+        let found = self.found_by_first(found, device)?;
+        let resumed = found.map(|found| self.go_on(found)).transpose()?;
+        self.agree()?;
+        Ok(resumed)
+    }
+
+    /// What the first rank goes on from, on every rank.
+    fn found_by_first(&self, own: Option<Found>, device: &Device) -> Result<Option<Found>> {
+        let path = own.as_ref().map(|found| found.path.to_string_lossy().into_owned());
+        let told = self.ranks.told_by_first("where to go on from", path.as_deref())?;
+        match (self.ranks.is_first(), told) {
+            (true, _) => Ok(own),
+            (false, Some(path)) => checkpoint::read(Path::new(&path), device).map(Some),
+            (false, None) => Ok(None),
+        }
+    }
+
+    /// Refuses ranks that are at different steps or hold different weights.
+    fn agree(&self) -> Result<()> {
+        if self.ranks.world().size() == 1 {
+            return Ok(());
+        }
+        let LoopConfig { steps, accumulation, seed, clip } = self.config;
+        let clip = clip.map_or(0, f64::to_bits);
+        let weights = self.parts.method.trained().iter().fold(0, |sum: u64, role| {
+            let squares = role.learnt().map(|(_, own)| kernels::sum_squares(own.values.clone()));
+            squares.fold(sum, |sum, square| sum.rotate_left(1) ^ square.to_bits())
+        });
+        self.ranks.agree(&[
+            ("the step", self.step),
+            ("loop.steps", steps),
+            ("loop.accumulation", accumulation),
+            ("loop.seed", seed),
+            ("loop.clip", clip),
+            ("the weights", weights),
+        ])
     }
 
     /// Goes on from one checkpoint, of this run or, where this one has none yet, of another.
@@ -161,12 +199,17 @@ impl Trainer {
     /// # Errors
     /// It cannot be used, or does not fit this run.
     pub fn resume_from(&mut self, path: &Path, free: &[&str], device: &Device) -> Result<Resumed> {
-        let Some(checkpoints) = &mut self.parts.checkpoints else {
+        let found = match &mut self.parts.checkpoints {
+            Some(checkpoints) => Some(checkpoints.resume_from(path, free, device)?),
+            None => None,
+        };
+        let Some(found) = self.found_by_first(found, device)? else {
             let reason = "this run keeps no checkpoints".to_owned();
             return Err(Error::NothingToResume { path: path.to_owned(), reason });
         };
-        let found = checkpoints.resume_from(path, free, device)?;
-        self.go_on(found)
+        let resumed = self.go_on(found)?;
+        self.agree()?;
+        Ok(resumed)
     }
 
     fn go_on(&mut self, found: Found) -> Result<Resumed> {
@@ -192,7 +235,7 @@ impl Trainer {
     fn run_steps(&mut self) -> Result<u64> {
         self.tell(&Event::Started { step: self.step })?;
         self.tell(&Event::Resting { step: self.step })?;
-        while self.step < self.config.steps && !self.stop.load(Ordering::Relaxed) {
+        while self.step < self.config.steps && !self.is_stopped()? {
             let report = self.advance()?;
             self.tell(&Event::Stepped { report: &report })?;
             self.save_if_due()?;
@@ -204,6 +247,11 @@ impl Trainer {
         Ok(self.step)
     }
 
+    /// Whether the run is asked to stop: ranks that are asked at different moments stop after the same step.
+    fn is_stopped(&self) -> Result<bool> {
+        self.ranks.any("whether to stop", self.stop.load(Ordering::Relaxed))
+    }
+
     /// One step by itself: micro-batches, reduce, finiteness, clip, update. No event of the step is sent
     /// and no checkpoint made; [`Trainer::run`] does both.
     ///
@@ -211,26 +259,28 @@ impl Trainer {
     /// The data, the method or an exchange between ranks failed.
     pub fn advance(&mut self) -> Result<StepReport> {
         let (begun, step) = (Instant::now(), self.step + 1);
-        let own = self.parts.feed.samples_ahead(self.config.accumulation)?;
-        let mut first = self.reduce.samples_before(own)?;
-        let mut all = [own as f64];
-        self.reduce.numbers(&mut all)?;
+        let shares = self.parts.feed.ahead(self.config.accumulation)?;
+        let whole: u64 = shares.iter().map(|share| share.whole).sum();
 
         let mut tally = Tally::default();
-        for _ in 0..self.config.accumulation {
+        let mut before = 0;
+        for share in shares {
             // One at a time: however many there are, one is in memory.
             let batch = &self.parts.feed.next()?;
+            // A sample is known by its place in the whole step, whoever works on it.
+            let first = before + share.first;
+            let draws = Draws::new(self.config.seed, step, first, batch.samples);
             let pass = Pass {
                 iteration: step,
-                draws: Draws::new(self.config.seed, step, first, batch.samples)
-                    .of_whole(all[0] as u64),
-                share: batch.samples as f64 / all[0],
+                draws: draws.of_whole(whole),
+                share: batch.samples as f64 / whole as f64,
             };
             tally.add(&self.parts.method.accumulate(batch, &pass)?, batch.samples);
-            first += batch.samples as u64;
+            before += share.whole;
         }
+        tally.expect(&self.ranks.texts("the losses there are", &tally.kinds())?);
         let mut numbers = tally.numbers();
-        self.reduce.numbers(&mut numbers)?;
+        self.ranks.sum("the losses of a step", &mut numbers)?;
         tally.set_numbers(&numbers);
 
         let roles = self.update_roles(step, &tally)?;
@@ -256,9 +306,10 @@ impl Trainer {
                 role.forget();
                 continue;
             }
-            self.reduce.gradients(role)?;
+            self.ranks.gradients(role)?;
+            let norm = self.ranks.norm(role)?;
             let clip = self.config.clip.filter(|_| clipped.contains(&role.name()));
-            let report = update_role(role, clip, tally.is_finite(role.name()));
+            let report = update_role(role, (norm, clip), tally.is_finite(role.name()));
             check_sound(role, &report, step)?;
             reports.push(report);
         }
@@ -271,6 +322,13 @@ impl Trainer {
     }
 
     fn tell(&mut self, event: &Event<'_>) -> Result<()> {
+        // Listeners of the first rank make clips and write files, for which the others wait.
+        let _busy = match event {
+            Event::Started { .. } | Event::Resting { .. } => {
+                self.ranks.busy("looking at the model")
+            }
+            _ => None,
+        };
         let Parts { method, callbacks, .. } = &mut self.parts;
         callbacks.iter_mut().try_for_each(|callback| callback.on(event, &**method))
     }
@@ -403,8 +461,12 @@ fn check_sound(role: &Trained, report: &RoleReport, step: u64) -> Result<()> {
 }
 
 /// Clips and updates one role, or skips it if something is not finite.
-fn update_role(role: &mut Trained, clip: Option<f64>, finite_loss: bool) -> RoleReport {
-    let (rate, gradient_norm) = (role.rate(), role.gradient_norm());
+fn update_role(
+    role: &mut Trained,
+    (gradient_norm, clip): (f64, Option<f64>),
+    finite_loss: bool,
+) -> RoleReport {
+    let rate = role.rate();
     let outcome = match (finite_loss, gradient_norm.is_finite()) {
         (true, true) => Outcome::Updated,
         (false, _) => Outcome::LossNotFinite,

@@ -139,7 +139,7 @@ pub struct Loader {
     plan: Plan,
     cursor: Cursor,
     replica: Replica,
-    /// How many samples each of our parts of an epoch's batches has, of the last epoch that was asked for.
+    /// How many samples each of an epoch's global batches has, of the last epoch that was asked for.
     lengths: Option<(u64, Vec<usize>)>,
     /// Taken when the loader goes, so that the thread notices.
     batches: Option<Receiver<Result<LoadedBatch>>>,
@@ -186,27 +186,23 @@ impl Loader {
         Ok(batch)
     }
 
-    /// How many samples the next `batches` batches have together; none of them is read for it.
-    pub fn samples_ahead(&mut self, batches: u64) -> u64 {
+    /// How many samples each of the next `batches` global batches has, and where ours begin; none of them is read
+    /// for it.
+    pub fn ahead(&mut self, batches: usize) -> Vec<(usize, usize)> {
         let Cursor { mut epoch, position } = self.cursor;
-        let (mut left, mut position, mut samples) = (batches, position as usize, 0);
-        while left > 0 {
-            let lengths = self.lengths(epoch);
-            let taken =
-                lengths[position..].iter().take(usize::try_from(left).unwrap_or(usize::MAX));
-            let count = taken.len() as u64;
-            samples += taken.sum::<usize>() as u64;
-            (left, position, epoch) = (left - count, 0, epoch + 1);
+        let (mut position, mut ahead) = (position as usize, Vec::new());
+        while ahead.len() < batches {
+            let (replica, left) = (self.replica, batches - ahead.len());
+            let taken = self.lengths(epoch)[position..].iter().take(left);
+            ahead.extend(taken.map(|length| (*length, replica.places(*length).start)));
+            (position, epoch) = (0, epoch + 1);
         }
-        samples
+        ahead
     }
 
     fn lengths(&mut self, epoch: u64) -> &[usize] {
         let known = self.lengths.take().filter(|(own, _)| *own == epoch);
-        let make = || {
-            let length = |batch: Vec<usize>| self.replica.places(batch.len()).len();
-            (epoch, self.plan.epoch(epoch).into_iter().map(length).collect())
-        };
+        let make = || (epoch, self.plan.epoch(epoch).iter().map(Vec::len).collect());
         let known = known.unwrap_or_else(make);
         &self.lengths.insert(known).1
     }

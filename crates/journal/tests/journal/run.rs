@@ -8,7 +8,7 @@ use serde_json::json;
 use train::checkpoint::{CheckpointConfig, Checkpoints, Recipe};
 use train::{
     Batch, BucketReport, Callback, Cursor, Event, Feed, LoopConfig, LossReport, Method,
-    MethodReport, Outcome, Parts, Pass, Result, RoleReport, StepReport, Trained, Trainer,
+    MethodReport, Outcome, Parts, Pass, Result, RoleReport, Share, StepReport, Trained, Trainer,
 };
 
 /// Learns nothing.
@@ -51,8 +51,8 @@ impl Feed for Nothing {
         Ok(Batch { samples: 2, ..Batch::default() })
     }
 
-    fn samples_ahead(&mut self, batches: u64) -> Result<u64> {
-        Ok(2 * batches)
+    fn ahead(&mut self, batches: u64) -> Result<Vec<Share>> {
+        Ok(vec![Share { first: 0, whole: 2 }; batches as usize])
     }
 
     fn cursor(&self) -> Cursor {

@@ -10,7 +10,7 @@ use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::{parameter, tensor};
 use train::{
     Batch, Cursor, Draws, Feed, Field, Frozen, LearningRateSchedule, Learns, Method, MethodReport,
-    OptimizerConfig, Pass, Result, Trained, Training, VideoLatents,
+    OptimizerConfig, Pass, Result, Share, Trained, Training, VideoLatents,
 };
 
 use crate::tiny::Tiny;
@@ -89,8 +89,8 @@ impl Feed for Clips {
         Ok((self.0)())
     }
 
-    fn samples_ahead(&mut self, batches: u64) -> Result<u64> {
-        Ok(batches * (self.0)().samples as u64)
+    fn ahead(&mut self, batches: u64) -> Result<Vec<Share>> {
+        Ok(vec![Share { first: 0, whole: (self.0)().samples as u64 }; batches as usize])
     }
 
     fn cursor(&self) -> Cursor {

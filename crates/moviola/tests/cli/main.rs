@@ -21,6 +21,7 @@ mod ranks;
 mod records;
 mod refusals;
 mod rehearsal;
+mod replicas;
 mod training;
 mod wan;
 mod weird;

@@ -9,6 +9,7 @@ mod activations;
 mod validation;
 
 use burn::tensor::Device;
+use data::loader::Replica;
 use folder::{Hub, ModelFolder};
 use nn::Store;
 
@@ -105,7 +106,7 @@ impl Recipe {
     /// # Errors
     /// Whatever would keep the run from beginning.
     pub fn memory(&self, device: &Device, hub: &Hub) -> Result<Memory> {
-        let Prepared { student, others, .. } = self.prepare(device, hub)?;
+        let Prepared { student, others, .. } = self.prepare(device, hub, Replica::ONLY)?;
         let tokens = self.tokens(&student)?;
         let mut roles = vec![self.role("student", &student, &self.models.student, tokens)?];
         // Until it starts an average is the student itself.

@@ -12,7 +12,7 @@ use diffusion::Draw;
 use engine::{EncoderSetup, FolderEncoder};
 use folder::Hub;
 use recipe::{Dialect, Environment, FREE, Model, Recipe, Run, Student, Which};
-use train::STUDENT;
+use train::{Ranks, STUDENT};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -82,10 +82,14 @@ pub(crate) fn try_read(name: &str, overrides: &[String]) -> recipe::Result<Recip
 }
 
 pub(crate) fn build(recipe: &Recipe, run: Option<&Path>) -> recipe::Result<Run> {
+    build_on(recipe, run, Ranks::alone())
+}
+
+pub(crate) fn build_on(recipe: &Recipe, run: Option<&Path>, ranks: Ranks) -> recipe::Result<Run> {
     let (device, hub, callbacks) = (Device::flex(), no_hub(), Vec::new());
     let negative = recipe.negative(&device, &hub)?;
     let record = Box::new(|_: &recipe::Look<'_>| Ok(()));
-    recipe.build(Environment { folder: run, device, hub: &hub, negative, callbacks, record })
+    recipe.build(Environment { folder: run, device, ranks, hub: &hub, negative, callbacks, record })
 }
 
 /// Overrides that make a recipe small: its models are tiny folders, its data random.

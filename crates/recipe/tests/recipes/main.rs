@@ -11,6 +11,7 @@ mod lora;
 mod masks;
 mod memory;
 mod pictures;
+mod ranks;
 mod reading;
 mod resuming;
 mod roles;

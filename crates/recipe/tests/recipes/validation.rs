@@ -228,6 +228,7 @@ fn run(recipe: &Recipe, at: &Path) -> Vec<(u64, String, f64)> {
     let environment = Environment {
         folder: Some(at),
         device,
+        ranks: train::Ranks::alone(),
         hub: &hub,
         negative: None,
         callbacks: Vec::new(),

@@ -247,7 +247,7 @@ fn only_what_matches_learns() {
 #[test]
 fn a_loss_that_fails_is_handed_on_as_it_is() {
     let mut role = Setup::default().role(STUDENT).unwrap();
-    let batch = Numbers { batch: 2, position: 0 }.next().unwrap();
+    let batch = Numbers { batch: 2, position: 0, part: (0, 1) }.next().unwrap();
     let draws = Draws::new(1, 1, 0, 2);
     let (inputs, _) = inputs(&batch, &draws).unwrap();
     let pass = Pass { iteration: 1, draws, share: 1.0 };

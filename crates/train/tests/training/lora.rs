@@ -18,7 +18,7 @@ fn with(config: LoraConfig) -> Setup {
 }
 
 fn predict(role: &Trained) -> Vec<u32> {
-    let batch = Numbers { batch: 2, position: 0 }.next().unwrap();
+    let batch = Numbers { batch: 2, position: 0, part: (0, 1) }.next().unwrap();
     let (inputs, _) = inputs(&batch, &Draws::new(1, 1, 0, 2)).unwrap();
     bits(role.predict(&inputs).unwrap().video.as_ref().unwrap())
 }
@@ -66,7 +66,7 @@ fn off_folded(role: &Trained) -> f32 {
         let tensor = burn::tensor::Tensor::<2>::from_data(data, &Device::flex());
         merged.insert(name, nn::Parameter::new(tensor));
     }
-    let batch = Numbers { batch: 2, position: 0 }.next().unwrap();
+    let batch = Numbers { batch: 2, position: 0, part: (0, 1) }.next().unwrap();
     let (inputs, _) = inputs(&batch, &Draws::new(1, 1, 0, 2)).unwrap();
     let adapted = values(role.predict(&inputs).unwrap().video.as_ref().unwrap());
     let folded = OneDevice::default().predict(&Toy::small(), &merged, &inputs).unwrap();

@@ -6,4 +6,5 @@ mod checkpoints;
 mod kill;
 mod laws;
 mod lora;
+mod ranks;
 mod run;

@@ -1,6 +1,7 @@
 //! The smallest run: the toy family learns to predict noise it can nearly see.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use burn::tensor::Tensor;
@@ -12,32 +13,45 @@ use train::checkpoint::{CheckpointConfig, Checkpoints, Recipe};
 use train::{
     AdamWConfig, Averaged, Batch, Callback, Cursor, Decay, Draws, Ema, EmaConfig, Error, Event,
     Feed, Field, LearningRateSchedule, Learns, LoopConfig, LossReport, Method, MethodReport,
-    OptimizerConfig, Parts, Pass, Result, STUDENT, StateDict, StepReport, Trained, Trainer,
-    Training, Value,
+    OptimizerConfig, Parts, Pass, Ranks, Result, STUDENT, Share, StateDict, StepReport, Trained,
+    Trainer, Training, Value,
 };
 
 pub(crate) const TOKENS: usize = 6;
 
 /// Samples by number; a sample is a function of its number alone.
 pub(crate) struct Numbers {
+    /// Samples of the whole batch.
     pub(crate) batch: usize,
     pub(crate) position: u64,
+    /// Which part of it is ours, of how many.
+    pub(crate) part: (usize, usize),
+}
+
+impl Numbers {
+    /// Our places in the whole.
+    fn places(&self) -> std::ops::Range<u64> {
+        let std::ops::Range { start, end } = comm::share(self.batch, self.part.0, self.part.1);
+        start as u64..end as u64
+    }
 }
 
 impl Feed for Numbers {
     fn next(&mut self) -> Result<Batch> {
-        let first = self.position;
+        let std::ops::Range { start, end } = self.places();
+        let samples = self.position + start..self.position + end;
         self.position += self.batch as u64;
         let toy = Toy::small();
         let words = |at: u64| tensor(&format!("text {at}"), [1, 3, toy.text_width]);
-        let text = (first..self.position).map(words).collect();
+        let text = samples.map(words).collect();
         let context = Context { tokens: Tensor::cat(text, 0), mask: None, image: None };
         let fields = [("text".to_owned(), Field::Text(context))].into();
-        Ok(Batch { samples: self.batch, fields, beside: None })
+        Ok(Batch { samples: (end - start) as usize, fields, beside: None })
     }
 
-    fn samples_ahead(&mut self, batches: u64) -> Result<u64> {
-        Ok(batches * self.batch as u64)
+    fn ahead(&mut self, batches: u64) -> Result<Vec<Share>> {
+        let share = Share { first: self.places().start, whole: self.batch as u64 };
+        Ok(vec![share; batches as usize])
     }
 
     fn cursor(&self) -> Cursor {
@@ -169,6 +183,25 @@ impl Callback for Log {
     }
 }
 
+/// Sets a flag in a step.
+struct Signal {
+    stop: Arc<AtomicBool>,
+    at: Option<u64>,
+}
+
+impl Callback for Signal {
+    fn name(&self) -> &str {
+        "signal"
+    }
+
+    fn on(&mut self, event: &Event<'_>, _: &dyn Method) -> Result<()> {
+        if let Event::Stepped { report } = event {
+            self.stop.fetch_or(self.at == Some(report.step), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
 /// How a test run differs from the plain one.
 #[derive(Clone)]
 pub(crate) struct Setup {
@@ -182,6 +215,8 @@ pub(crate) struct Setup {
     pub(crate) optimizer: OptimizerConfig,
     pub(crate) fault: Fault,
     pub(crate) every: u64,
+    /// A signal comes in this step.
+    pub(crate) signal: Option<u64>,
     pub(crate) recipe: serde_json::Value,
 }
 
@@ -198,6 +233,7 @@ impl Default for Setup {
             optimizer: OptimizerConfig::AdamW(AdamWConfig::default()),
             fault: Fault::None,
             every: 2,
+            signal: None,
             recipe: json!({ "loop": { "steps": 4 } }),
         }
     }
@@ -224,6 +260,11 @@ impl Setup {
     }
 
     pub(crate) fn build(&self, folder: Option<&Path>) -> Result<Run> {
+        self.build_on(Ranks::alone(), folder)
+    }
+
+    /// One of several ranks; the first keeps checkpoints.
+    pub(crate) fn build_on(&self, ranks: Ranks, folder: Option<&Path>) -> Result<Run> {
         let (student, critic) = (self.role(STUDENT)?, self.role("critic")?);
         let method = Pair { student, critic, fault: self.fault, clips: self.clips };
         let (ema, average) =
@@ -231,17 +272,20 @@ impl Setup {
         let log = Log::default();
         let config = CheckpointConfig { every: self.every, keep_last: 2, keep_every: 0 };
         let recipe = Recipe(self.recipe.clone());
+        let folder = folder.filter(|_| ranks.is_first());
         let checkpoints =
             folder.map(|folder| Checkpoints::new(folder, config, recipe)).transpose()?;
+        let stop = Arc::default();
+        let signal = Signal { stop: Arc::clone(&stop), at: self.signal };
         let parts = Parts {
             method: Box::new(method),
-            feed: Box::new(Numbers { batch: self.batch, position: 0 }),
-            callbacks: vec![Box::new(ema), Box::new(log.clone())],
+            feed: Box::new(Numbers { batch: self.batch, position: 0, part: ranks.replica() }),
+            callbacks: vec![Box::new(ema), Box::new(log.clone()), Box::new(signal)],
             checkpoints,
         };
         let (steps, accumulation, clip) = (self.steps, self.accumulation, self.clip);
         let trainer = Trainer::new(LoopConfig { steps, accumulation, seed: 7, clip }, parts)?;
-        Ok(Run { trainer, log, average })
+        Ok(Run { trainer: trainer.with_ranks(ranks).stopping_at(stop), log, average })
     }
 
     /// Runs to the end without checkpoints.

@@ -1,0 +1,226 @@
+//! A run on several ranks is the run of one: same samples, same losses, same updates.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use comm::{Axis, Group, Mesh, MeshShape, on_ranks};
+use testkit::numbers::values;
+use train::{
+    AdamWConfig, Learns, LoraConfig, MuonConfig, OptimizerConfig, Outcome, Ranks, STUDENT,
+    SgdConfig, StateDict, StepReport, Value,
+};
+
+use crate::run::{Fault, Setup, fingerprint};
+
+/// Replicas and nothing else.
+fn replicas(group: Group) -> Ranks {
+    let shape = MeshShape::default().with(Axis::Data, group.size());
+    Ranks::over(Mesh::of(group, shape).unwrap())
+}
+
+/// What a rank ends with: its state and its reports.
+type Ended = (Vec<(String, Vec<u32>)>, Vec<(String, Vec<f32>)>, Vec<StepReport>);
+
+fn ended(run: &crate::run::Run) -> Ended {
+    let state = run.trainer.state();
+    (fingerprint(&state), tensors(&state), run.numbers())
+}
+
+/// Its tensors by name.
+fn tensors(state: &StateDict) -> Vec<(String, Vec<f32>)> {
+    let all = state.iter().filter_map(|(name, value)| match value {
+        Value::Tensor(tensor) => Some((name.to_owned(), values(&tensor.values))),
+        Value::Number(_) => None,
+    });
+    all.collect()
+}
+
+/// The run of a setup on so many ranks, each of which ends with the same bits.
+fn spread(setup: &Setup, ranks: usize) -> Ended {
+    let mut all = on_ranks(ranks, |group| {
+        let mut run = setup.build_on(replicas(group), None).unwrap();
+        run.trainer.run().unwrap();
+        ended(&run)
+    });
+    let first = all.remove(0);
+    for other in all {
+        assert!(other.0 == first.0, "ranks end with different states");
+        assert_eq!(other.2, first.2, "ranks report different steps");
+    }
+    first
+}
+
+/// Losses and norms within 1e-5; each tensor within 1e-5 of its norm, with a floor of 1e-7 of all.
+#[track_caller]
+fn near(got: &Ended, want: &Ended, what: &str) {
+    for (got, want) in got.2.iter().zip(&want.2) {
+        assert_eq!((got.samples, got.tokens, got.step), (want.samples, want.tokens, want.step));
+        for (name, loss) in &want.losses {
+            let off = (got.losses[name] - loss).abs();
+            assert!(off <= 1e-5 * loss.abs(), "{what}, step {}, {name}: {off:e}", want.step);
+        }
+        for (got, want) in got.roles.iter().zip(&want.roles) {
+            let off = (got.gradient_norm - want.gradient_norm).abs();
+            assert!(off <= 1e-5 * want.gradient_norm, "{what}: {got:?} {want:?}");
+            assert_eq!(got.outcome, want.outcome);
+        }
+    }
+    assert_eq!((got.2.len(), got.1.len()), (want.2.len(), want.1.len()));
+    let norm = |values: &[f32]| values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    let all = want.1.iter().map(|(_, values)| norm(values).powi(2)).sum::<f64>().sqrt();
+    for ((name, got), (other, want)) in got.1.iter().zip(&want.1) {
+        assert_eq!(name, other);
+        let off = norm(&got.iter().zip(want).map(|(a, b)| a - b).collect::<Vec<_>>());
+        let bound = 1e-5 * norm(want) + 1e-7 * all;
+        assert!(off <= bound, "{what}, {name}: {off:e} of {bound:e}");
+    }
+}
+
+fn sgd() -> OptimizerConfig {
+    OptimizerConfig::Sgd(SgdConfig { momentum: 0.9, weight_decay: 0.01 })
+}
+
+fn lora() -> Learns {
+    let targets = vec!["own.qkv".to_owned()];
+    let config = LoraConfig { rank: 2, alpha: None, from: None, dropout: 0.25, targets };
+    Learns::Adapters { config, seed: 3 }
+}
+
+#[test]
+fn a_step_is_that_of_one_rank() {
+    for learns in [Learns::All, lora()] {
+        for accumulation in [1, 2] {
+            let setup = Setup {
+                steps: 5,
+                batch: 12,
+                accumulation,
+                clip: Some(0.5),
+                optimizer: sgd(),
+                learns: learns.clone(),
+                ..Setup::default()
+            };
+            let mut alone = setup.build(None).unwrap();
+            alone.trainer.run().unwrap();
+            let want = ended(&alone);
+            for ranks in [2, 3, 4] {
+                let what = format!("{ranks} ranks, {accumulation} micro-batches, {learns:?}");
+                near(&spread(&setup, ranks), &want, &what);
+            }
+        }
+    }
+}
+
+/// Optimizers that divide by what they remember turn the last bit of a small gradient into a step, so losses are
+/// compared, and a layout with itself to the bit.
+#[test]
+fn optimizers_follow_one_rank_and_a_layout_repeats_to_the_bit() {
+    let optimizers = [
+        OptimizerConfig::AdamW(AdamWConfig::default()),
+        OptimizerConfig::Muon(MuonConfig::default()),
+    ];
+    for optimizer in optimizers {
+        let setup = Setup { steps: 5, batch: 6, optimizer, ..Setup::default() };
+        let alone = setup.run();
+        for ranks in [2, 3] {
+            let [once, again] = [(); 2].map(|()| spread(&setup, ranks));
+            assert!(once.0 == again.0 && once.2 == again.2, "{ranks} ranks differ from themselves");
+            for (got, want) in once.2.iter().zip(alone.numbers()) {
+                let off = (got.losses["loss"] - want.losses["loss"]).abs();
+                assert!(off <= 1e-4 * want.losses["loss"], "step {}: {off:e}", want.step);
+            }
+        }
+    }
+}
+
+/// A batch that does not come out even is shared out unevenly; samples weigh the same.
+#[test]
+fn uneven_parts_weigh_by_their_samples() {
+    let setup = Setup { steps: 3, batch: 7, optimizer: sgd(), ..Setup::default() };
+    let mut alone = setup.build(None).unwrap();
+    alone.trainer.run().unwrap();
+    near(&spread(&setup, 3), &ended(&alone), "7 samples on 3 ranks");
+}
+
+/// What is not finite on one rank is skipped by all.
+#[test]
+fn an_update_is_skipped_by_all_ranks_or_none() {
+    for fault in [Fault::Loss(2), Fault::Gradient(2)] {
+        let setup = Setup { steps: 3, batch: 4, ..Setup::default() };
+        let faulty = Setup { fault, ..setup.clone() };
+        let all = on_ranks(2, |group| {
+            let own = if group.rank() == 1 { &faulty } else { &setup };
+            let mut run = own.build_on(replicas(group), None).unwrap();
+            run.trainer.run().unwrap();
+            ended(&run)
+        });
+        assert!(all[0].0 == all[1].0 && format!("{:?}", all[0].2) == format!("{:?}", all[1].2));
+        let student = &all[0].2[1].roles[0];
+        assert!(student.role == STUDENT && student.outcome != Outcome::Updated, "{student:?}");
+        assert_eq!(all[0].2[2].roles[0].outcome, Outcome::Updated);
+    }
+}
+
+/// Runs to `steps` on so many ranks from the newest checkpoint of a folder, or from the beginning.
+fn go_on(setup: &Setup, steps: u64, ranks: usize, folder: &Path) -> Ended {
+    let setup = Setup { steps, ..setup.clone() };
+    let mut all = on_ranks(ranks, |group| {
+        let mut run = setup.build_on(replicas(group), Some(folder)).unwrap();
+        run.trainer.resume(&["loop.steps"], &Device::flex()).unwrap();
+        run.trainer.run().unwrap();
+        ended(&run)
+    });
+    let first = all.remove(0);
+    assert!(all.iter().all(|other| other.0 == first.0), "ranks end with different states");
+    first
+}
+
+#[test]
+fn a_run_goes_on_to_the_bit_and_on_other_numbers_of_ranks() {
+    let setup = Setup { batch: 12, optimizer: sgd(), every: 3, ..Setup::default() };
+    let temporary = tempfile::tempdir().unwrap();
+    let at = |name: &str| temporary.path().join(name);
+    let whole = go_on(&setup, 6, 2, &at("whole"));
+    go_on(&setup, 3, 2, &at("parts"));
+    let parts = go_on(&setup, 6, 2, &at("parts"));
+    assert!(parts.0 == whole.0, "a run that went on differs from one that was never stopped");
+    for (from, to) in [(4, 1), (4, 3), (1, 2), (3, 4)] {
+        let name = format!("{from} to {to}");
+        go_on(&setup, 3, from, &at(&name));
+        let got = go_on(&setup, 6, to, &at(&name));
+        let want = (whole.0.clone(), whole.1.clone(), whole.2[3..].to_vec());
+        near(&got, &want, &name);
+    }
+}
+
+/// A signal reaches one rank; all stop after the same step, and the first keeps a checkpoint.
+#[test]
+fn ranks_stop_after_the_same_step() {
+    let temporary = tempfile::tempdir().unwrap();
+    let setup = Setup { steps: 9, batch: 4, every: 0, ..Setup::default() };
+    let steps = on_ranks(3, |group| {
+        let signal = (group.rank() == 2).then_some(4);
+        let own = Setup { signal, ..setup.clone() };
+        let mut run = own.build_on(replicas(group), Some(temporary.path())).unwrap();
+        run.trainer.run().unwrap()
+    });
+    assert_eq!(steps, [4, 4, 4]);
+    let saved = train::checkpoint::list(temporary.path()).unwrap();
+    assert_eq!(saved.into_iter().map(|(step, _)| step).collect::<Vec<_>>(), [4]);
+}
+
+#[test]
+fn ranks_that_were_told_different_things_are_named() {
+    let setup = Setup::default();
+    let all = on_ranks(2, |group| {
+        let steps = 4 + group.rank() as u64;
+        let own = Setup { steps, ..setup.clone() };
+        let mut run = own.build_on(replicas(group), None).unwrap();
+        run.trainer.resume(&[], &Device::flex()).unwrap_err().to_string()
+    });
+    for message in all {
+        assert!(
+            message.contains("rank 1 and rank 0") && message.contains("loop.steps"),
+            "{message}"
+        );
+    }
+}
