@@ -208,6 +208,22 @@ fn ranks_stop_after_the_same_step() {
     assert_eq!(saved.into_iter().map(|(step, _)| step).collect::<Vec<_>>(), [4]);
 }
 
+/// However many micro-batches there are, a step exchanges the same.
+#[test]
+fn gradients_travel_once_a_step() {
+    let posts = |accumulation| {
+        let setup = Setup { steps: 2, batch: 4, accumulation, ..Setup::default() };
+        on_ranks(2, |group| {
+            let mut run = setup.build_on(replicas(group.clone()), None).unwrap();
+            run.trainer.run().unwrap();
+            group.traffic().bytes
+        })
+    };
+    let once = posts(1);
+    assert!(once[0] > 1000, "{once:?}");
+    assert_eq!(posts(3), once);
+}
+
 #[test]
 fn ranks_that_were_told_different_things_are_named() {
     let setup = Setup::default();
