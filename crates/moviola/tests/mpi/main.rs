@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod faults;
+mod training;
 
 use std::fs;
 use std::path::{Path, PathBuf};
