@@ -11,7 +11,7 @@ use nn::{Context, Dit, OneDevice, Recompute, Tracks};
 use strategies::{Flexible, StrategyConfig, TextToVideoConfig};
 use train::{
     AdamWConfig, Batch, Cursor, Feed, Field, LearningRateSchedule, Learns, LoopConfig,
-    OptimizerConfig, Parts, STUDENT, Trained, Trainer, Training, VideoLatents,
+    OptimizerConfig, Parts, STUDENT, Share, Trained, Trainer, Training, VideoLatents,
 };
 
 use crate::networks::{normal, parameters};
@@ -24,8 +24,8 @@ impl Feed for Same {
         Ok(self.0.clone())
     }
 
-    fn samples_ahead(&mut self, batches: u64) -> train::Result<u64> {
-        Ok(batches * self.0.samples as u64)
+    fn ahead(&mut self, batches: u64) -> train::Result<Vec<Share>> {
+        Ok((0..batches).map(|_| Share { first: 0, whole: self.0.samples as u64 }).collect())
     }
 
     fn cursor(&self) -> Cursor {
