@@ -147,11 +147,12 @@ mod tests {
     #[test]
     fn large_goldens_are_found() {
         let file = |path: &str, bytes| TrackedFile { path: path.into(), bytes, text: None };
-        let files = [file("goldens/a", 3_000_000), file("goldens/b/c", 3_000_000)];
+        let half = GOLDENS_BYTES / 2;
+        let files = [file("goldens/a", half), file("goldens/b/c", half)];
         assert_eq!(check_goldens(&files), None);
-        let planted = [file("goldens/a", 3_000_000), file("goldens/b/c", 3_000_001)];
+        let planted = [file("goldens/a", half), file("goldens/b/c", half + 1)];
         assert!(check_goldens(&planted).is_some());
-        let elsewhere = [file("goldens/a", 3_000_000), file("docs/c", 9_000_000)];
+        let elsewhere = [file("goldens/a", half), file("docs/c", GOLDENS_BYTES)];
         assert_eq!(check_goldens(&elsewhere), None);
     }
 }
