@@ -2,7 +2,7 @@
 //! search for these names.
 
 /// Names of others, and where the same is said here.
-const ELSEWHERE: [(&[&str], &str); 31] = [
+const ELSEWHERE: [(&[&str], &str); 32] = [
     (
         &["learning_rate", "lr", "unet_lr", "optimizer.rate", "optimizer.lr"],
         "models.student.rate.peak",
@@ -14,6 +14,7 @@ const ELSEWHERE: [(&[&str], &str); 31] = [
         "models.student.rate.decay: {kind: cosine-restarts, cycles: N}",
     ),
     (&["optimizer_type", "optimizer", "optim"], "models.student.optimizer"),
+    (&["use_8bit_adam", "use_8bit_adamw"], "models.student.optimizer: {kind: adamw8bit}"),
     (&["adam_beta1", "adam_beta2", "betas"], "models.student.optimizer.betas"),
     (&["adam_weight_decay", "weight_decay"], "models.student.optimizer.weight_decay"),
     (&["adam_epsilon", "eps"], "models.student.optimizer.epsilon"),

@@ -72,6 +72,24 @@ fn a_run_goes_on_with_another_rate() {
     );
 }
 
+/// Moments in eight bits: stopped and resumed the run has the same bytes, near to what f32 learns and not the same.
+#[test]
+fn eight_bit_moments_go_on_to_the_bit() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = |name: &str| -> PathBuf { temporary.path().join(name) };
+    let set = |kind: &str| format!("models.student.optimizer={{kind: {kind}}}");
+    let (coded, plain) = (set("adamw8bit"), set("adamw"));
+    for (folder, steps, optimizer) in
+        [("whole", 6, &coded), ("parts", 3, &coded), ("parts", 6, &coded), ("plain", 6, &plain)]
+    {
+        let out = train(&path(folder), steps, &[optimizer]);
+        assert!(out.status.success(), "{}", words(&out));
+    }
+    let [whole, parts, plain] = ["whole", "parts", "plain"].map(|name| state(&path(name), 6));
+    assert!(whole == parts, "a resumed run is another");
+    assert!(whole != plain, "eight bits change nothing");
+}
+
 /// A run goes on from the checkpoint that is named, its own or another run's.
 #[test]
 fn a_checkpoint_can_be_named() {

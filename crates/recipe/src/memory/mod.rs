@@ -43,6 +43,8 @@ pub struct RoleMemory {
     pub gradients: u64,
     /// What the optimizer remembers.
     pub optimizer: u64,
+    /// The same as a checkpoint holds it.
+    pub saved: u64,
     /// What the backward pass keeps of a micro-batch.
     pub activations: u64,
 }
@@ -153,7 +155,7 @@ impl Recipe {
             return 0;
         }
         let micro = self.gradient_copies();
-        let learnt = memory.roles.iter().map(|role| role.gradients / micro + role.optimizer);
+        let learnt = memory.roles.iter().map(|role| role.gradients / micro + role.saved);
         learnt.sum::<u64>() + memory.average
     }
 
@@ -179,6 +181,7 @@ impl Recipe {
             mapped: if matches!(model.origin, Origin::Folder(_)) { stays } else { 0 },
             gradients: learnt.weights * self.gradient_copies(),
             optimizer: learnt.optimizer,
+            saved: learnt.saved,
             activations: width.backward(tokens, recompute),
             ..frozen(role, model)
         })
@@ -186,12 +189,13 @@ impl Recipe {
 
     fn learnt(&self, model: &Model, config: &TrainedConfig) -> Result<Learnt> {
         let shapes = self.learns(&config.learns).shapes(&**model.network(), &model.store)?;
-        let mut learnt = Learnt { stored: 0, weights: 0, optimizer: 0 };
+        let mut learnt = Learnt { stored: 0, weights: 0, optimizer: 0, saved: 0 };
         for (name, shape) in &shapes {
             let own = shape.iter().product::<usize>() as u64 * F32;
             learnt.stored += model.store.get(name).map_or(0, |stored| stored.bytes() as u64);
             learnt.weights += own;
-            learnt.optimizer += own * config.optimizer.states(name, shape) as u64;
+            learnt.optimizer += config.optimizer.state_bytes(name, shape);
+            learnt.saved += config.optimizer.saved_bytes(name, shape);
         }
         Ok(learnt)
     }
@@ -205,12 +209,15 @@ struct Learnt {
     weights: u64,
     /// What the optimizer remembers of it.
     optimizer: u64,
+    /// The same in a checkpoint.
+    saved: u64,
 }
 
 /// A network that never learns: it stays in its files.
 fn frozen(role: &str, model: &Model) -> RoleMemory {
     let (role, weights) = (role.to_owned(), bytes(&model.store));
-    RoleMemory { role, weights, mapped: weights, gradients: 0, optimizer: 0, activations: 0 }
+    let (optimizer, saved) = (0, 0);
+    RoleMemory { role, weights, mapped: weights, gradients: 0, optimizer, saved, activations: 0 }
 }
 
 fn bytes(store: &Store) -> u64 {

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::eight_bit;
 use crate::error::{Error, Result};
 
 /// Which optimizer, with its settings.
@@ -11,6 +12,9 @@ use crate::error::{Error, Result};
 pub enum OptimizerConfig {
     /// AdamW.
     AdamW(AdamWConfig),
+    /// AdamW that remembers its means in eight bits, in a quarter of the memory.
+    #[serde(rename = "adamw8bit")]
+    AdamW8Bit(AdamWConfig),
     /// Muon for the matrices of the blocks, AdamW for the rest.
     Muon(MuonConfig),
     /// Stochastic gradient descent with momentum.
@@ -105,21 +109,33 @@ impl Default for OptimizerConfig {
 }
 
 impl OptimizerConfig {
-    /// How many tensors of a parameter's own size are remembered of it.
-    pub fn states(&self, name: &str, shape: &[usize]) -> usize {
+    /// Bytes of what is remembered of a parameter.
+    pub fn state_bytes(&self, name: &str, shape: &[usize]) -> u64 {
+        let numbers = shape.iter().product();
         match self {
-            OptimizerConfig::AdamW(_) => 2,
+            OptimizerConfig::AdamW8Bit(_) if eight_bit::is_coded(numbers) => {
+                eight_bit::bytes(numbers) as u64
+            }
+            _ => self.saved_bytes(name, shape),
+        }
+    }
+
+    /// Bytes of it in a checkpoint, which holds numbers in f32.
+    pub fn saved_bytes(&self, name: &str, shape: &[usize]) -> u64 {
+        let tensors = match self {
+            OptimizerConfig::AdamW(_) | OptimizerConfig::AdamW8Bit(_) => 2,
             OptimizerConfig::Muon(config) if config.takes(name, shape) => 1,
             OptimizerConfig::Muon(_) => 2,
             OptimizerConfig::Sgd(_) => 1,
-        }
+        };
+        (tensors * shape.iter().product::<usize>() * size_of::<f32>()) as u64
     }
 
     /// # Errors
     /// A number that cannot be.
     pub fn check(&self) -> Result<()> {
         match self {
-            OptimizerConfig::AdamW(config) => config.check(),
+            OptimizerConfig::AdamW(config) | OptimizerConfig::AdamW8Bit(config) => config.check(),
             OptimizerConfig::Muon(config) => {
                 share("optimizer.momentum", config.momentum)?;
                 not_negative("optimizer.weight_decay", config.weight_decay)?;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor, TensorData};
+use diffusion::Draw;
 use nn::{Parameter, Precision, Store};
 
 use super::{AdamWConfig, LrMatch, MuonConfig, Optimizer, OptimizerConfig, SgdConfig, Update};
@@ -106,11 +107,13 @@ fn the_state_is_complete_before_the_first_step() {
     };
     for config in [
         OptimizerConfig::default(),
+        OptimizerConfig::AdamW8Bit(AdamWConfig::default()),
         OptimizerConfig::Muon(MuonConfig::default()),
         OptimizerConfig::Sgd(SgdConfig::default()),
     ] {
         let optimizer = make(config.clone());
-        let tensors = if matches!(config, OptimizerConfig::AdamW(_)) { 4 } else { 2 };
+        let is_adamw = matches!(config, OptimizerConfig::AdamW(_) | OptimizerConfig::AdamW8Bit(_));
+        let tensors = if is_adamw { 4 } else { 2 };
         let tensors = tensors + usize::from(matches!(config, OptimizerConfig::Muon(_)));
         assert_eq!(optimizer.state().iter().count(), 2 + tensors);
         make(config).restore(optimizer.state()).unwrap();
@@ -119,4 +122,53 @@ fn the_state_is_complete_before_the_first_step() {
     partial.take_number("vector.step").unwrap();
     let error = make(OptimizerConfig::default()).restore(partial).unwrap_err().to_string();
     assert!(error.contains("lacks `vector.step`"), "{error}");
+}
+
+/// 5,000 numbers drawn from a name.
+fn drawn(name: &str) -> Parameter {
+    let values = TensorData::new(Draw::new(3).stream(name).normal(0..5000), [5000]);
+    Parameter { values: Tensor::from_data(values, &Device::flex()), shape: vec![50, 100] }
+}
+
+/// The distance to what is wanted after every of 120 steps of `optimizer` with noisy gradients, whose state is taken
+/// and restored every `resumed` steps.
+fn approach(config: &OptimizerConfig, resumed: usize) -> (Vec<f64>, Vec<f32>) {
+    let wanted = drawn("wanted");
+    let mut own = drawn("begun");
+    let make =
+        |own: &Parameter| Optimizer::new(config.clone(), [("own", own)].into_iter()).unwrap();
+    let mut optimizer = make(&own);
+    let mut distances = Vec::new();
+    for step in 0..120 {
+        let noise = drawn(&format!("noise {step}")).values;
+        let gradient = own.values.clone() - wanted.values.clone() + noise;
+        let work = [("own".to_owned(), (own.values.clone(), gradient))].into();
+        let update = Update { rate: 0.03, scale: 1.0 };
+        own.values = optimizer.step(work, update).pop().unwrap().1;
+        let off = kernels::sum_squares(own.values.clone() - wanted.values.clone());
+        distances.push((off / 5000.0).sqrt());
+        if (step + 1) % resumed == 0 {
+            let state = optimizer.state();
+            optimizer = make(&own);
+            optimizer.restore(state).unwrap();
+        }
+    }
+    (distances, values(&own))
+}
+
+/// Eight bits learn what 32 learn, nearly as they do, and a state that is restored goes on to the bit.
+#[test]
+fn adamw_in_eight_bits_stays_near_adamw() {
+    let config = AdamWConfig { betas: [0.9, 0.99], weight_decay: 0.0, ..AdamWConfig::default() };
+    let (exact, ends) = approach(&OptimizerConfig::AdamW(config.clone()), 1000);
+    let coded = OptimizerConfig::AdamW8Bit(config);
+    let (near, coded_ends) = approach(&coded, 1000);
+    assert!(exact[119] < 0.25 * exact[0], "it learns: {} to {}", exact[0], exact[119]);
+    for (step, (exact, near)) in exact.iter().zip(&near).enumerate() {
+        assert!((exact - near).abs() < 0.01 * exact, "step {step}: {near} instead of {exact}");
+    }
+    assert_ne!(ends, coded_ends, "eight bits are not 32");
+    for resumed in [1, 7, 50] {
+        assert_eq!(approach(&coded, resumed), (near.clone(), coded_ends.clone()));
+    }
 }

@@ -4,6 +4,7 @@
 //! first step and restoring never has to guess what is missing.
 
 mod config;
+mod eight_bit;
 #[cfg(test)]
 mod golden;
 mod muon;
@@ -17,6 +18,7 @@ use rayon::prelude::*;
 
 pub use config::{AdamWConfig, LrMatch, MuonConfig, OptimizerConfig, SgdConfig};
 
+use self::eight_bit::CodedMoments;
 use crate::error::Result;
 use crate::state::StateDict;
 
@@ -39,6 +41,7 @@ struct Slot {
 #[derive(Clone, Debug)]
 enum Kind {
     Adam(AdamWConfig, Moments),
+    Adam8Bit(AdamWConfig, CodedMoments),
     Muon(MuonConfig, Tensor<1>),
     Sgd(SgdConfig, Tensor<1>),
 }
@@ -65,7 +68,13 @@ impl Optimizer {
         let slots = parameters.map(|(name, parameter)| {
             let zeros = || parameter.values.zeros_like();
             let kind = match &config {
-                OptimizerConfig::AdamW(config) => {
+                OptimizerConfig::AdamW8Bit(config)
+                    if eight_bit::is_coded(parameter.values.dims()[0]) =>
+                {
+                    let moments = CodedMoments::zeros(&parameter.values);
+                    Kind::Adam8Bit(config.for_shape(&parameter.shape), moments)
+                }
+                OptimizerConfig::AdamW(config) | OptimizerConfig::AdamW8Bit(config) => {
                     let moments = Moments { first: zeros(), second: zeros() };
                     Kind::Adam(config.for_shape(&parameter.shape), moments)
                 }
@@ -117,7 +126,7 @@ impl Optimizer {
         for (name, slot) in &self.slots {
             state.number(format!("{name}.step"), slot.count);
             for (part, values) in slot.kind.tensors() {
-                let parameter = Parameter { values: values.clone(), shape: slot.shape.clone() };
+                let parameter = Parameter { values, shape: slot.shape.clone() };
                 state.tensor(format!("{name}.{part}"), parameter);
             }
         }
@@ -132,8 +141,13 @@ impl Optimizer {
         for (name, slot) in &mut self.slots {
             slot.count = state.take_number(&format!("{name}.step"))?;
             let shape = slot.shape.clone();
-            for (part, values) in slot.kind.tensors_mut() {
-                *values = state.take_tensor(&format!("{name}.{part}"), &shape)?.values;
+            let mut take = |part: &str| -> Result<Tensor<1>> {
+                Ok(state.take_tensor(&format!("{name}.{part}"), &shape)?.values)
+            };
+            match &mut slot.kind {
+                Kind::Adam(_, moments) => *moments = taken_moments(take)?,
+                Kind::Adam8Bit(_, moments) => moments.code(&taken_moments(take)?),
+                Kind::Muon(_, momentum) | Kind::Sgd(_, momentum) => *momentum = take(MOMENTUM)?,
             }
         }
         state.finish()
@@ -147,23 +161,20 @@ impl Kind {
         count: u64,
         parameter: Tensor<1>,
         gradient: &Tensor<1>,
-        Update { rate, scale }: Update,
+        update: Update,
     ) -> Tensor<1> {
+        let Update { rate, scale } = update;
         match self {
             Kind::Adam(config, moments) => {
-                let step = AdamStep {
-                    rate,
-                    betas: config.betas,
-                    epsilon: config.epsilon,
-                    weight_decay: config.weight_decay,
-                    scale,
-                    count,
-                };
+                let step = config.step(count, update);
                 // The state moves through the kernel, so that it is changed where it lies.
                 let taken = std::mem::replace(moments, nothing(gradient));
                 let (parameter, updated) = adamw(parameter, taken, gradient, &step);
                 *moments = updated;
                 parameter
+            }
+            Kind::Adam8Bit(config, moments) => {
+                moments.step(parameter, gradient, &config.step(count, update))
             }
             Kind::Muon(config, momentum) => {
                 let taken = std::mem::replace(momentum, empty(gradient));
@@ -182,22 +193,31 @@ impl Kind {
     }
 
     /// Its tensors under the names that PyTorch gives them.
-    fn tensors(&self) -> Vec<(&'static str, &Tensor<1>)> {
+    fn tensors(&self) -> Vec<(&'static str, Tensor<1>)> {
+        let named = |Moments { first, second }| vec![(FIRST, first), (SECOND, second)];
         match self {
-            Kind::Adam(_, moments) => {
-                vec![("exp_avg", &moments.first), ("exp_avg_sq", &moments.second)]
-            }
-            Kind::Muon(_, momentum) | Kind::Sgd(_, momentum) => vec![("momentum_buffer", momentum)],
+            Kind::Adam(_, moments) => named(moments.clone()),
+            Kind::Adam8Bit(_, moments) => named(moments.moments()),
+            Kind::Muon(_, momentum) | Kind::Sgd(_, momentum) => vec![(MOMENTUM, momentum.clone())],
         }
     }
+}
 
-    fn tensors_mut(&mut self) -> Vec<(&'static str, &mut Tensor<1>)> {
-        match self {
-            Kind::Adam(_, moments) => {
-                vec![("exp_avg", &mut moments.first), ("exp_avg_sq", &mut moments.second)]
-            }
-            Kind::Muon(_, momentum) | Kind::Sgd(_, momentum) => vec![("momentum_buffer", momentum)],
-        }
+/// What PyTorch calls the tensors that optimizers remember.
+const FIRST: &str = "exp_avg";
+const SECOND: &str = "exp_avg_sq";
+const MOMENTUM: &str = "momentum_buffer";
+
+/// Both moments out of a state.
+fn taken_moments(mut take: impl FnMut(&str) -> Result<Tensor<1>>) -> Result<Moments> {
+    Ok(Moments { first: take(FIRST)?, second: take(SECOND)? })
+}
+
+impl AdamWConfig {
+    /// The numbers of one step.
+    fn step(&self, count: u64, Update { rate, scale }: Update) -> AdamStep {
+        let AdamWConfig { betas, epsilon, weight_decay, .. } = *self;
+        AdamStep { rate, betas, epsilon, weight_decay, scale, count }
     }
 }
 
