@@ -34,7 +34,7 @@ impl Target {
 }
 
 /// All of them.
-pub(crate) const TARGETS: [Target; 12] = [
+pub(crate) const TARGETS: [Target; 14] = [
     Target {
         name: "safetensors",
         seeds: &["goldens/lora"],
@@ -66,6 +66,8 @@ pub(crate) const TARGETS: [Target; 12] = [
         call: tokenizer,
     },
     Target { name: "recipe", seeds: &["recipes"], endings: &[".yaml"], call: recipe },
+    Target { name: "foreign-config", seeds: &[], endings: &[".yaml"], call: foreign_config },
+    Target { name: "torch", seeds: &["goldens/torch"], endings: &[".pt"], call: torch },
     Target { name: "lora", seeds: &["goldens/lora"], endings: &[".safetensors"], call: lora },
     Target { name: "csv", seeds: &[], endings: &[".csv", ".tsv"], call: csv },
     Target { name: "json-table", seeds: &[], endings: &[".json"], call: json_table },
@@ -92,6 +94,14 @@ fn safetensors(place: &Path, input: &[u8]) {
         let _ = found.to_string();
     }
     let _ = Store::open(&[path], nn::Precision::Stored, &Device::flex());
+}
+
+fn torch(place: &Path, input: &[u8]) {
+    let _ = data::torch::Object::read(&file(place, "x.pt", input));
+}
+
+fn foreign_config(place: &Path, input: &[u8]) {
+    let _ = recipe::convert(&file(place, "x.yaml", input), &recipe::Places::default());
 }
 
 fn gguf(place: &Path, input: &[u8]) {

@@ -41,6 +41,7 @@ SCRIPTS = [
     "ltx2_audio.py",
     "ltx2_transformer.py",
     "ltx2_text.py",
+    "torch_files.py",
 ]
 
 

@@ -191,6 +191,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A file of `torch.save` that is not read.
+    #[error("cannot read {} without running it: {reason}", path.display())]
+    Torch {
+        /// The file.
+        path: PathBuf,
+        /// What it holds that is not read.
+        reason: String,
+    },
     /// An encoder failed.
     #[error("cannot encode `{id}`: {cause}")]
     Encode {

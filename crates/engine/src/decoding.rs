@@ -86,7 +86,7 @@ impl Pipeline {
         // `[samples, C, T, 1, 1]`: the codec has no frequency bins.
         let waves = sound.codec.decode(latents.clone().squeeze_dims(&[3, 4]))?;
         for (sample, samples) in waves.into_iter().enumerate() {
-            frames.sound(sample, Waveform { sample_rate: sound.sample_rate, samples })?;
+            frames.sound(sample, Waveform::mono(sound.sample_rate, samples))?;
         }
         Ok(())
     }

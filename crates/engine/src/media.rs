@@ -135,14 +135,14 @@ pub(crate) fn samples(audio: &Audio, rate: u32) -> Result<Vec<f32>> {
         Audio::Samples(samples) => return Ok(samples.to_vec()),
         Audio::File(path) => path,
     };
-    let Waveform { sample_rate, samples } =
-        Waveform::read(path).map_err(|err| unreadable(Field::Audio, &err))?;
-    match sample_rate == rate {
-        true => Ok(samples),
+    let sound = Waveform::read(path).map_err(|err| unreadable(Field::Audio, &err))?;
+    match sound.sample_rate == rate {
+        true => Ok(sound.mixed()),
         false => Err(Error::request(
             Field::Audio,
             format!(
-                "it has {sample_rate} samples a second, but the model hears {rate}; resample it"
+                "it has {} samples a second, but the model hears {rate}; resample it",
+                sound.sample_rate
             ),
         )),
     }

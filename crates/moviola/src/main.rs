@@ -6,6 +6,7 @@ mod changes;
 mod clips;
 mod clock;
 mod completions;
+mod convert;
 mod device;
 mod doctor;
 mod exam;
@@ -16,6 +17,7 @@ mod generate;
 mod given;
 mod hardware;
 mod hub;
+mod import;
 mod inputs;
 mod inspect;
 mod launch;
@@ -73,6 +75,10 @@ enum Command {
     Exam(Box<exam::Arguments>),
     /// Encode clips and captions for training.
     Preprocess(Box<preprocess::Arguments>),
+    /// Take over a dataset that LTX-2's trainer has preprocessed.
+    Import(import::Arguments),
+    /// Make a recipe of a config of LTX-2's trainer.
+    ConvertRecipe(convert::Arguments),
     /// Tell which clips of a dataset would be skipped, and why.
     Doctor(Box<doctor::Arguments>),
     /// Tell what a model, a LoRA, a dataset, a run or another file is, or what this machine can do.
@@ -102,6 +108,8 @@ impl Command {
             Command::Export(_) => "export",
             Command::Exam(_) => "exam",
             Command::Preprocess(_) => "preprocess",
+            Command::Import(_) => "import",
+            Command::ConvertRecipe(_) => "convert-recipe",
             Command::Doctor(_) => "doctor",
             Command::Inspect(_) => "inspect",
             Command::Completions(_) => "completions",
@@ -133,6 +141,8 @@ fn main() -> ExitCode {
         Command::Export(arguments) => done(export::run(&arguments)),
         Command::Exam(arguments) => done(exam::run(&arguments, voice, &clock)),
         Command::Preprocess(arguments) => preprocess::run(&arguments, voice),
+        Command::Import(arguments) => import::run(&arguments, voice),
+        Command::ConvertRecipe(arguments) => done(convert::run(&arguments, voice)),
         Command::Doctor(arguments) => doctor::run(&arguments, voice),
         Command::Inspect(arguments) => done(inspect::run(&arguments)),
         Command::Completions(arguments) => done(completions::run(&arguments)),

@@ -60,11 +60,15 @@ impl<'a> Output<'a> {
     /// # Errors
     /// The disk is full.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        let Some(current) = self.current.take() else { return Ok(()) };
+        let Some(mut current) = self.current.take() else { return Ok(()) };
         let (height, width) = current.size;
         let record = (self.record)(current.sample, [current.writer.frames(), height, width]);
         let number = self.first + current.sample;
-        let sound = self.waveforms.remove(&current.sample).zip(self.places.sound(number));
+        let sound = self.waveforms.remove(&current.sample);
+        if let Some(sound) = sound.as_ref().filter(|_| self.places.kind.holds_sound()) {
+            current.writer.sound(sound)?;
+        }
+        let sound = sound.zip(self.places.sound(number));
         let sound = sound.map(|(sound, path)| Ok::<_, Error>((sound.prepare(&path)?, path)));
         // A full disk is found out before anything appears.
         let (sound, record) = (sound.transpose()?, self.prepare(number, &record)?);

@@ -46,6 +46,14 @@ impl Kind {
         }
     }
 
+    /// Whether a sample of this kind has its sound in it.
+    pub(crate) fn holds_sound(self) -> bool {
+        match self {
+            Kind::Clip(format) => format.holds_sound(),
+            Kind::Sound => true,
+        }
+    }
+
     /// A kind by its name: an extension, or `frames`.
     ///
     /// # Errors
@@ -71,7 +79,7 @@ pub(crate) struct Places {
     pub(crate) kind: Kind,
     /// How many there are in all.
     pub(crate) samples: usize,
-    /// Whether a sound is written beside each clip.
+    /// Whether there is a sound with each clip.
     pub(crate) sounds: bool,
     /// Where the latents go.
     pub(crate) latents: Option<PathBuf>,
@@ -103,10 +111,10 @@ impl Places {
         (!aside::is_special(&path)).then(|| path.with_file_name(name))
     }
 
-    /// The sound beside a sample, if there is one.
+    /// The sound beside a sample, if there is one and the sample cannot hold it.
     pub(crate) fn sound(&self, sample: usize) -> Option<PathBuf> {
         let path = self.sample(sample);
-        (self.sounds && self.kind != Kind::Sound).then(|| path.with_extension(WAV))
+        (self.sounds && !self.kind.holds_sound()).then(|| path.with_extension(WAV))
     }
 
     /// Everything that is written.
@@ -185,7 +193,7 @@ impl Places {
             let reason = format!("{} samples are made, and one can go there", self.samples);
             return refuse(&format!("{reason}; give a name, or make them one by one"));
         }
-        if self.sounds && self.kind != Kind::Sound {
+        if self.sounds && !self.kind.holds_sound() {
             return refuse("the sound has nowhere to go; add --without-audio, or give a name");
         }
         match io::stdout().is_terminal() {

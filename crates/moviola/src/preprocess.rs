@@ -11,7 +11,7 @@ use data::preprocess::{
     DoctorReport, Encode, Media, MediaFiles, Planned, Skipped, Summary, preprocess,
     preprocess_texts,
 };
-use data::store::{Dataset, LATENTS, Writer};
+use data::store::{Dataset, Fingerprint, LATENTS, Writer};
 use engine::{EncoderSetup, FolderEncoder};
 
 use crate::clips::Clips;
@@ -57,7 +57,7 @@ const EXAMPLES: &str = "Examples:
 Ctrl-C stops after the clip at hand; the same command goes on from there.";
 
 /// A shard is written, and what it holds safe, when it has so many bytes.
-const SHARD_BYTES: usize = 64 << 20;
+pub(crate) const SHARD_BYTES: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Dtype {
@@ -106,12 +106,7 @@ fn work(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
 /// Encodes captions alone.
 fn texts(arguments: &Arguments, encoder: &mut FolderEncoder, voice: Voice) -> Outcome<ExitCode> {
     let (captions, bucket, fps) = arguments.clips.captions(encoder.sizes())?;
-    match Dataset::open(&arguments.output) {
-        Ok(dataset) => dataset.check_encoders(&encoder.fingerprint())?,
-        Err(data::Error::EmptyDataset { .. }) => {}
-        Err(data::Error::NoDataset { .. }) => no_other_files(&arguments.output)?,
-        Err(error) => return Err(error.into()),
-    }
+    check_encoders(&arguments.output, &encoder.fingerprint())?;
     let mut writer = Writer::open(&arguments.output, &encoder.fingerprint(), SHARD_BYTES)?;
     let stop = signals::watch()?;
     if !writer.has_null_text() {
@@ -148,14 +143,14 @@ fn encode(
 }
 
 /// Says which clips are left out, and why.
-fn tell(skipped: &[Skipped], voice: Voice) {
+pub(crate) fn tell(skipped: &[Skipped], voice: Voice) {
     for Skipped { id, reason } in skipped {
         voice.warn(&format!("skipped {id}: {reason}"));
     }
 }
 
 /// Says what became of the clips.
-fn finish(output: &Path, summary: &Summary, skipped: usize) -> Outcome<ExitCode> {
+pub(crate) fn finish(output: &Path, summary: &Summary, skipped: usize) -> Outcome<ExitCode> {
     let Summary { written, kept, removed, failed, interrupted } = summary;
     if *interrupted {
         crate::say(format_args!(
@@ -192,6 +187,16 @@ fn check_output(output: &Path, encoder: &FolderEncoder, dtype: FloatDType) -> Ou
                 None => Ok(()),
             }
         }
+        Err(data::Error::EmptyDataset { .. }) => Ok(()),
+        Err(data::Error::NoDataset { .. }) => no_other_files(output),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Refuses a folder that holds something else, or a dataset of other encoders.
+pub(crate) fn check_encoders(output: &Path, encoders: &Fingerprint) -> Outcome {
+    match Dataset::open(output) {
+        Ok(dataset) => Ok(dataset.check_encoders(encoders)?),
         Err(data::Error::EmptyDataset { .. }) => Ok(()),
         Err(data::Error::NoDataset { .. }) => no_other_files(output),
         Err(error) => Err(error.into()),

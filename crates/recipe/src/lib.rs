@@ -7,6 +7,7 @@ mod agree;
 mod bounds;
 mod build;
 mod check;
+mod convert;
 mod document;
 mod error;
 mod exam;
@@ -32,6 +33,7 @@ mod validation;
 mod values;
 
 pub use build::{CHANGEABLE, Environment, FREE, Facts, Run};
+pub use convert::{Converted, Places, convert};
 pub use document::Location;
 pub use error::{Error, Result};
 pub use exam::{Answer, Exam, Sampling, Task};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use data::Clip;
-use data::media::{ClipWriter, Frame, FrameRate, Waveform};
+use data::media::{ClipWriter, Format, Frame, FrameRate, Waveform};
 use data::world::{Judge, MovingShape};
 use diffusion::{NoiseLevels, Process};
 use engine::{Audio, Field, Frames, Given, Media, Pipeline, Request, Residency, Setup};
@@ -242,8 +242,11 @@ impl Kept {
     /// Writes every clip and sound, and returns the clips, with what there is to say of each.
     fn write(self, captions: &[String]) -> Result<(Vec<Clip>, Vec<SeenClip>)> {
         let fault = |err: data::media::Error| crate::error::Error::from(engine::Error::from(err));
+        let holds_sound = Format::named(self.extension).is_some_and(Format::holds_sound);
         for (index, sound) in &self.sounds {
-            sound.write(&self.folder.join(format!("{index:03}.wav"))).map_err(fault)?;
+            if !holds_sound || self.frames.is_empty() {
+                sound.write(&self.folder.join(format!("{index:03}.wav"))).map_err(fault)?;
+            }
         }
         let (mut clips, mut seen) = (Vec::new(), Vec::new());
         for (index, frames) in self.frames.iter().enumerate() {
@@ -252,6 +255,10 @@ impl Kept {
             let mut writer = ClipWriter::create(&path, self.rate).map_err(fault)?;
             for frame in frames {
                 writer.push(frame).map_err(fault)?;
+            }
+            let own = self.sounds.iter().find(|(sample, _)| *sample == index);
+            if let Some((_, sound)) = own.filter(|_| holds_sound) {
+                writer.sound(sound).map_err(fault)?;
             }
             writer.finish().map_err(fault)?;
             let preview = look::write_preview(&self.folder, &file, frames, self.rate)?;

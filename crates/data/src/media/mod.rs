@@ -5,8 +5,8 @@
 //!
 //! | path | what is written |
 //! |---|---|
-//! | `x.mp4` | H.264 in yuv420, BT.709, limited range; plays in browsers |
-//! | `x.webm` | VP9 in yuv420, BT.709, limited range, by the program `ffmpeg` |
+//! | `x.mp4` | H.264 in yuv420, BT.709, limited range, and AAC; plays in browsers |
+//! | `x.webm` | VP9 in yuv420, BT.709, limited range, and Opus, by the program `ffmpeg` |
 //! | `x.gif` | one palette for the whole clip, looping forever |
 //! | `x.webp` | without loss; animated and looping forever if there are several frames |
 //! | `x.png`, `x.jpg` | a contact sheet; the picture itself if there is one frame |
@@ -26,9 +26,11 @@ mod rate;
 
 mod write;
 
+mod aac;
 mod folder;
 mod gif;
 mod mp4;
+mod mp4_index;
 mod palette;
 mod sheet;
 mod tensor;
@@ -39,6 +41,7 @@ mod yuv;
 mod ffmpeg;
 pub mod picture;
 mod read;
+mod resample;
 mod sound;
 mod stream;
 

@@ -1,8 +1,11 @@
-//! H.264 by OpenH264, in an MP4 file whose index comes first, so that browsers start at once.
+//! H.264 by OpenH264, and perhaps a sound as AAC, in an MP4 file whose index comes first, so that browsers start
+//! at once.
 
+use super::aac::Aac;
+use super::mp4_index::head_with_edits;
 use super::write::Sink;
 use super::yuv::Yuv;
-use super::{Error, Frame, FrameRate, Place, Result, begin, failure};
+use super::{Error, Frame, FrameRate, Place, Result, Waveform, begin, failure};
 use crate::aside::AsideFile;
 use openh264::OpenH264API;
 use openh264::encoder::{
@@ -26,8 +29,8 @@ const QUANTISER: u8 = 18;
 /// The longest and the shorter side that OpenH264 encodes.
 const LARGEST: (usize, usize) = (3840, 2160);
 
-/// Room for the index of about 300 frames; a longer clip has it at its end.
-const INDEX_BYTES: usize = 2 << 10;
+/// Room for the index of about 300 frames and their sound; a longer clip has it at its end.
+const INDEX_BYTES: usize = 4 << 10;
 
 /// What `colr` says: BT.709 primaries, transfer and matrix, limited range.
 const BT709: &[u8] = b"nclx\0\x01\0\x01\0\x01\0";
@@ -41,6 +44,7 @@ pub(super) struct Mp4Sink {
     encoder: Option<Encoder>,
     /// Where the next sample goes.
     position: u64,
+    sound: Option<Aac>,
 }
 
 impl Mp4Sink {
@@ -52,7 +56,15 @@ impl Mp4Sink {
         let muxer = Mp4FileMuxer::with_options(options).map_err(|error| refused(path, error))?;
         file.write_all(muxer.initial_boxes_bytes()).map_err(failure(path))?;
         let position = muxer.initial_boxes_bytes().len() as u64;
-        Ok(Mp4Sink { path: path.to_owned(), rate, file, muxer, encoder: None, position })
+        Ok(Mp4Sink {
+            path: path.to_owned(),
+            rate,
+            file,
+            muxer,
+            encoder: None,
+            position,
+            sound: None,
+        })
     }
 
     fn encoder(&mut self, size: (usize, usize)) -> Result<&mut Encoder> {
@@ -68,6 +80,13 @@ impl Mp4Sink {
         }
         let missing = || refused(&self.path, "there is no encoder");
         self.encoder.as_mut().ok_or_else(missing)
+    }
+
+    /// Writes a sample behind the last one.
+    fn append(&mut self, sample: &Sample, data: &[u8]) -> Result<()> {
+        self.muxer.append_sample(sample).map_err(|error| refused(&self.path, error))?;
+        self.position += data.len() as u64;
+        self.file.write_all(data).map_err(failure(&self.path))
     }
 }
 
@@ -97,16 +116,41 @@ impl Sink for Mp4Sink {
             data_offset: self.position,
             data_size: data.len(),
         };
-        self.muxer.append_sample(&sample).map_err(|error| refused(&path, error))?;
-        self.position += data.len() as u64;
-        self.file.write_all(&data).map_err(failure(&path))
+        self.append(&sample, &data)
+    }
+
+    fn sound(&mut self, sound: &Waveform) -> Result<()> {
+        let encoded = Aac::encode(sound).map_err(|reason| refused(&self.path, reason))?;
+        for (at, data) in encoded.frames.iter().enumerate() {
+            let sample = Sample {
+                track_kind: TrackKind::Audio,
+                sample_entry: (at == 0).then(|| encoded.entry.clone()),
+                keyframe: true,
+                timescale: NonZeroU32::new(encoded.rate).unwrap_or(NonZeroU32::MIN),
+                duration: encoded.lasts(at),
+                composition_time_offset: None,
+                data_offset: self.position,
+                data_size: data.len(),
+            };
+            self.append(&sample, data)?;
+        }
+        self.sound = Some(encoded);
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         let failure = failure(&self.path);
-        let boxes = self.muxer.finalize().map_err(|error| refused(&self.path, error))?;
-        for (position, bytes) in boxes.offset_and_bytes_pairs() {
-            self.file.overwrite(position, bytes).map_err(&failure)?;
+        let refused = |error: &dyn ToString| refused(&self.path, error.to_string());
+        let boxes = self.muxer.finalize().map_err(|error| refused(&error))?;
+        let parts: Vec<(u64, Vec<u8>)> = match &self.sound {
+            None => boxes.offset_and_bytes_pairs().map(|(at, own)| (at, own.to_vec())).collect(),
+            Some(sound) => {
+                let parts = head_with_edits(boxes, sound, self.position);
+                parts.map_err(|error| refused(&error))?
+            }
+        };
+        for (position, bytes) in parts {
+            self.file.overwrite(position, &bytes).map_err(&failure)?;
         }
         self.file.commit().map_err(failure)
     }

@@ -5,7 +5,7 @@
 
 use super::ffmpeg::{FFMPEG, last_line};
 use super::write::Sink;
-use super::{Error, Frame, FrameRate, Place, Result, begin, failure};
+use super::{Error, Frame, FrameRate, Place, Result, Waveform, begin, failure};
 use crate::aside::AsideFile;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -32,6 +32,7 @@ pub(super) struct WebmSink {
     rate: FrameRate,
     file: AsideFile,
     encoder: Option<Encoder>,
+    sound: Option<Waveform>,
 }
 
 /// ffmpeg at work.
@@ -48,7 +49,7 @@ impl WebmSink {
     pub(super) fn create(place: Place<'_>, rate: FrameRate) -> Result<WebmSink> {
         let path = place.0.to_owned();
         check_webm(&path)?;
-        Ok(WebmSink { file: begin(place)?, path, rate, encoder: None })
+        Ok(WebmSink { file: begin(place)?, path, rate, encoder: None, sound: None })
     }
 }
 
@@ -68,13 +69,46 @@ impl Sink for WebmSink {
         }
     }
 
+    fn sound(&mut self, sound: &Waveform) -> Result<()> {
+        self.sound = Some(sound.clone());
+        Ok(())
+    }
+
     fn finish(mut self: Box<Self>) -> Result<()> {
         let failure = failure(&self.path);
         let Some(mut encoder) = self.encoder.take() else { return Ok(()) };
         encoder.end(&self.path)?;
-        let mut made = encoder.made.reopen().map_err(&failure)?;
+        let with_sound = match &self.sound {
+            Some(sound) => Some(add_sound(&self.path, encoder.made.path(), sound)?),
+            None => None,
+        };
+        let made = with_sound.as_ref().unwrap_or(&encoder.made);
+        let mut made = made.reopen().map_err(&failure)?;
         io::copy(&mut made, &mut self.file).map_err(&failure)?;
         self.file.commit().map_err(failure)
+    }
+}
+
+/// The same frames with a sound, as Opus. Opus has a rate of its own, 48000 samples a second, which ffmpeg brings the
+/// sound to.
+fn add_sound(path: &Path, frames: &Path, sound: &Waveform) -> Result<NamedTempFile> {
+    let failure = failure(path);
+    let wave = NamedTempFile::with_suffix(".wav").map_err(&failure)?;
+    sound.write(wave.path())?;
+    let made = NamedTempFile::with_suffix(".webm").map_err(&failure)?;
+    let mut command = Command::new(FFMPEG);
+    command.args(["-nostdin", "-v", "error", "-i"]).arg(super::ffmpeg::input(frames));
+    command.arg("-i").arg(super::ffmpeg::input(wave.path()));
+    command.args(["-map", "0:v", "-map", "1:a", "-c:v", "copy", "-c:a", "libopus", "-b:a", "128k"]);
+    command.args(["-fflags", "+bitexact", "-flags:a", "+bitexact", "-map_metadata", "-1"]);
+    command.args(["-f", "webm", "-y"]).arg(super::ffmpeg::input(made.path()));
+    let output = command.output().map_err(|source| not_started(path, source))?;
+    match output.status.success() {
+        true => Ok(made),
+        false => {
+            let reason = format!("ffmpeg: {}", last_line(&String::from_utf8_lossy(&output.stderr)));
+            Err(Error::Encode { path: path.to_owned(), reason })
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::sheet::{Picture, SheetSink};
 use super::tensor::TensorSink;
 use super::webm::WebmSink;
 use super::webp::WebpSink;
-use super::{Error, Frame, FrameRate, Result};
+use super::{Error, Frame, FrameRate, Result, Waveform};
 use crate::aside::Existing;
 use std::path::{Path, PathBuf};
 
@@ -60,6 +60,11 @@ impl Format {
         EXTENSIONS.iter().find(|(known, _)| *known == extension).map(|(_, format)| *format)
     }
 
+    /// Whether a clip of this format has a sound of its own.
+    pub fn holds_sound(self) -> bool {
+        matches!(self, Format::Mp4 | Format::Webm)
+    }
+
     /// The extensions that mean a format, without the dot.
     pub fn names() -> impl Iterator<Item = &'static str> {
         EXTENSIONS.iter().map(|(name, _)| *name)
@@ -101,6 +106,11 @@ fn nearest(extension: &str) -> Option<&'static str> {
 pub(super) trait Sink: Send {
     /// Takes the next frame, which has the size of the first.
     fn push(&mut self, frame: &Frame) -> Result<()>;
+
+    /// Takes the sound, after all frames. Formats without one are not asked.
+    fn sound(&mut self, _sound: &Waveform) -> Result<()> {
+        Ok(())
+    }
 
     /// Lets the clip appear. At least one frame has been pushed.
     fn finish(self: Box<Self>) -> Result<()>;
@@ -184,6 +194,16 @@ impl ClipWriter {
         self.sink.push(frame)?;
         self.frames += 1;
         Ok(())
+    }
+
+    /// Writes the sound of the clip, once and after its frames, which begins with the first of them. A format
+    /// that holds none leaves it out ([`Format::holds_sound`]).
+    ///
+    /// # Errors
+    ///
+    /// If the encoder refuses it, or the disk is full.
+    pub fn sound(&mut self, sound: &Waveform) -> Result<()> {
+        self.sink.sound(sound)
     }
 
     /// How many frames have been written.

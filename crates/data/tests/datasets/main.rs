@@ -6,6 +6,7 @@ mod batches;
 mod clips;
 mod masks;
 mod shards;
+mod torch;
 
 use std::collections::BTreeMap;
 

@@ -7,9 +7,11 @@
 )]
 
 mod aside;
+mod browser;
 mod files;
 mod gif;
 mod mp4;
+mod mp4_sound;
 mod pictures;
 mod read;
 mod refusals;

@@ -191,7 +191,7 @@ pub(crate) struct Arguments {
     /// Leave the sound out that the model would make
     #[arg(long)]
     pub(super) without_audio: bool,
-    /// Where it goes; several are numbered, a sound is written beside as .wav and what was used as .json.
+    /// Where it goes; several are numbered, a sound is in .mp4 and .webm and else beside as .wav, and what was used beside as .json.
     /// The extension says as what: .mp4, .webm, .gif, .webp, .png or .jpg (a contact sheet of a clip),
     /// .safetensors, .wav (the sound alone), or a folder of frames if there is none. - is the standard
     /// output

@@ -4,6 +4,7 @@
 
 mod building;
 mod conditions;
+mod converting;
 mod duet;
 mod exams;
 mod exporting;
