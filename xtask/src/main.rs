@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask check | tidy | test | mpi | hosts | break | fuzz | tour | goldens | bench | learn`.
+//! The project's own commands: `cargo xtask check | tidy | test | mpi | hosts | break | fuzz | tour | serve-test | goldens | bench | learn`.
 //!
 //! Everything that a person or CI does to this repository, beyond plain cargo, is here and written
 //! in Rust, so that a new machine needs nothing but a Rust toolchain to run the checks.
@@ -18,6 +18,7 @@ mod goldens;
 mod hosts;
 mod learn;
 mod process;
+mod serve;
 mod tidy;
 mod tour;
 mod venv;
@@ -48,6 +49,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Walk a person's path: clips, doctor, preprocess, a LoRA, exports, clips of one's own
     Tour(tour::Options),
+    /// Try the server from outside: openai-python, load, `kill -9`, bad input
+    ServeTest(serve::Options),
     /// Make the reference files in goldens/ anew with PyTorch and diffusers
     Goldens(goldens::Options),
     /// Train on the shapes world in every way there is, and score what was learnt
@@ -77,6 +80,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Command::Break(options) => breaks::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
         Command::Tour(options) => tour::run(&root, &options),
+        Command::ServeTest(options) => serve::run(&root, &options),
         Command::Goldens(options) => goldens::run(&root, &options),
         Command::Learn(options) => learn::run(&root, &options),
         Command::Bench(options) => bench::run(&root, &options),

@@ -1,4 +1,4 @@
-//! Python environments under `target/`, for the two commands that compare us with PyTorch.
+//! Python environments under `target/`, for the commands that compare us with PyTorch or drive us from Python.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub(crate) fn ensure(root: &Path, name: &str, requirements: &Path) -> Result<Pat
             requirements.display()
         );
     }
-    eprintln!("making {} (PyTorch is a large download)", folder.display());
+    eprintln!("making {} (PyTorch, where it is asked for, is a large download)", folder.display());
     process::run(command("python3", "-m venv", root).arg(&folder))?;
     let install = "-m pip install --disable-pip-version-check -r";
     process::run(command(&python.to_string_lossy(), install, root).arg(requirements))?;

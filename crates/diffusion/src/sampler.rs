@@ -178,6 +178,31 @@ impl Sampler {
         self.combine(predictions.into_iter().map(own).collect::<Result<_>>()?, step)
     }
 
+    /// What the predictions of a step say the video's latents will be, `[B, C, F, h, w]`: for those who look on while it is
+    /// made. `inputs` are those of the conditional branch.
+    ///
+    /// # Errors
+    /// As [`Sampler::guide`].
+    pub fn glimpse(
+        &self,
+        scene: &Scene,
+        inputs: &Inputs,
+        predictions: Vec<Prediction>,
+        step: usize,
+    ) -> Result<Option<Tensor<5>>> {
+        let said = self.guide(scene, predictions, step)?;
+        let (Some(track), Some(shown), Some(said)) =
+            (&scene.tracks().video, &inputs.video, said.video)
+        else {
+            return Ok(None);
+        };
+        let batch = said.dims()[0];
+        // Channels beside the noise are what was given.
+        let noisy = track.own(shown.tokens.clone());
+        let level = Tensor::full([batch, 1, 1], self.level(step), &noisy.device());
+        Ok(Some(track.latents(self.process.clean(noisy, said, level))))
+    }
+
     /// The branches of a step as one, token by token, the conditional one first.
     ///
     /// # Errors

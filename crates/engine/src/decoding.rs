@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
+use burn::tensor::Tensor;
 use comm::Group;
-use data::media::Waveform;
+use data::media::{Frame, Waveform};
 use models::vae::{ClipDecode, DecodedFrame};
 use nn::Weights;
 use parallel::Strips;
@@ -77,6 +78,34 @@ impl Pipeline {
         let (weights, take, progress) = (&weights, &mut take, &mut tell);
         description.vae.decode_clips(ClipDecode { weights, latents, tiled, take, progress })?;
         failure.map_or(Ok(()), Err)
+    }
+
+    /// The first frame of latents `[samples, C, F, h, w]`, for those who look on.
+    pub(crate) fn first_frame(
+        &mut self,
+        job: &Job,
+        latents: Option<Tensor<5>>,
+    ) -> Result<Option<Frame>> {
+        let Some(latents) = latents else { return Ok(None) };
+        let latents = latents.slice_dim(0, 0..1);
+        let Pipeline { setup, description, vae, .. } = self;
+        let weights = &Weights::new(vae.open(&setup.device)?);
+        let mut first = None;
+        let mut take = |frame: DecodedFrame| {
+            first = Some(frame.pixels);
+            ControlFlow::Break(())
+        };
+        let decode = ClipDecode {
+            weights,
+            latents,
+            tiled: false,
+            take: &mut take,
+            progress: &mut |_, _| {},
+        };
+        description.vae.decode_clips(decode)?;
+        let shown =
+            first.map(|pixels| pixels::frame(sizes::resize_and_crop(pixels, job.delivered)));
+        shown.transpose()
     }
 
     fn decode_sounds(&self, made: &Samples, frames: &mut dyn Frames) -> Result<()> {

@@ -198,6 +198,27 @@ impl Pipeline {
         Pipeline { description: self.description.with_record(record), ..self }
     }
 
+    /// The same model with other LoRAs, to its first expert and to its second. What else is open stays open and is
+    /// shared; of the transformer only what they touch is held anew.
+    ///
+    /// # Errors
+    /// One of them cannot be read or does not belong to this model.
+    pub fn with_loras(&self, loras: &[LoraSource], second: &[LoraSource]) -> Result<Pipeline> {
+        let mut own = self.clone();
+        (own.setup.loras, own.setup.second_loras) = (loras.to_vec(), second.to_vec());
+        check_experts(&own.description, &own.setup)?;
+        own.description = with_records(own.description, &own.setup)?;
+        let all = [(loras, Field::Lora), (second, Field::SecondLora)];
+        for (component, (sources, field)) in own.transformers.iter_mut().zip(all) {
+            let loras =
+                Loras { sources: sources.to_vec(), names: own.description.family.lora_names() };
+            let mut adapted = component.clone();
+            adapted.close();
+            *component = adapted.adapted(loras).map_err(|err| Error::from(err).of_field(field))?;
+        }
+        Ok(own)
+    }
+
     /// What the model is.
     pub fn description(&self) -> &Description {
         &self.description
@@ -355,12 +376,8 @@ impl Pipeline {
     }
 }
 
-/// The transformers of a folder, with their LoRAs.
-fn transformers(
-    folder: &ModelFolder,
-    description: &Description,
-    setup: &Setup,
-) -> Result<Vec<Component>> {
+/// Refuses what a model with so many experts cannot have.
+fn check_experts(description: &Description, setup: &Setup) -> Result<()> {
     let experts = &description.transformers;
     if experts.len() == 1 && !setup.second_loras.is_empty() {
         return Err(Error::request(Field::SecondLora, "this model has one expert; leave it out"));
@@ -369,6 +386,17 @@ fn transformers(
         let reason = "this model has two experts, and one file is one of them; leave it out";
         return Err(Error::request(Field::Transformer, reason));
     }
+    Ok(())
+}
+
+/// The transformers of a folder, with their LoRAs.
+fn transformers(
+    folder: &ModelFolder,
+    description: &Description,
+    setup: &Setup,
+) -> Result<Vec<Component>> {
+    check_experts(description, setup)?;
+    let experts = &description.transformers;
     let (precision, quantization) = (setup.precision, setup.quantization);
     let storage = Storage { precision, kept: description.family.kept, quantization };
     let open = |(expert, (sources, field)): (&families::Transformer, (&Vec<LoraSource>, Field))| {

@@ -1,5 +1,7 @@
 //! How long work is seen and stopped.
 
+use data::media::Frame;
+
 use crate::error::{Error, Result};
 
 /// Watches a pipeline. The binary draws bars; tests watch nothing.
@@ -12,6 +14,14 @@ pub trait Progress {
 
     /// Whether the user asked to stop.
     fn interrupted(&self) -> bool;
+
+    /// Whether to show what the video will be, after the prediction of a step of so many.
+    fn wants_look(&self, _step: usize, _steps: usize) -> bool {
+        false
+    }
+
+    /// The first frame of the first sample as it is expected to be.
+    fn look(&mut self, _frame: Frame) {}
 }
 
 /// Watches nothing.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use data::media::Frame;
-use families::TextRules;
+use families::{Condition, TextRules};
 
 use crate::error::{Error, Field, Result};
 
@@ -132,6 +132,30 @@ pub struct Given {
     pub references: Vec<(Media, Option<usize>)>,
     /// The sound: a WAV file, or samples from -1 to 1 at the model's own rate.
     pub audio: Option<Audio>,
+}
+
+impl Given {
+    /// Gives a file as one more condition: a picture for a frame where it is a keyframe, a clip shown so many times
+    /// smaller where it is a reference.
+    pub fn give(
+        &mut self,
+        condition: Condition,
+        path: PathBuf,
+        frame: Option<usize>,
+        scale: Option<usize>,
+    ) {
+        let media = |path| Media::File(path);
+        match condition {
+            Condition::Image => self.image = Some(media(path)),
+            Condition::LastImage => self.last_image = Some(media(path)),
+            Condition::Keyframe => self.keyframes.push((frame.unwrap_or(0), media(path))),
+            Condition::VideoPrefix => self.video_prefix = Some(media(path)),
+            Condition::Video => self.video = Some(media(path)),
+            Condition::Mask => self.mask = Some(media(path)),
+            Condition::Reference => self.references.push((media(path), scale)),
+            Condition::Audio => self.audio = Some(Audio::File(path)),
+        }
+    }
 }
 
 /// Pictures or clips that are given.

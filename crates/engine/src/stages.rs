@@ -218,7 +218,15 @@ impl Pipeline {
             None => sampler.run(scene, unconditional, noise, |step, inputs| {
                 watched.reach(step)?;
                 let is_last = step + 1 == steps.len();
-                self.predict((step, steps[step].timestep), inputs, cache.map(|it| (it, is_last)))
+                let cache = cache.map(|it| (it, is_last));
+                let predictions = self.predict((step, steps[step].timestep), inputs, cache)?;
+                if watched.done == 0 && watched.progress.wants_look(step, steps.len()) {
+                    let seen = sampler.glimpse(scene, &inputs[0], predictions.clone(), step)?;
+                    if let Some(frame) = self.first_frame(job, seen)? {
+                        watched.progress.look(frame);
+                    }
+                }
+                Ok::<_, Error>(predictions)
             })?,
             Some(pipe) => {
                 let mut experts = PipelineExperts { own: self, steps, watched: &mut *watched };

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Distribution, Tensor};
 use comm::{Group, Ranks};
+use engine::machine_memory;
 use kernels::{Activation, AttentionInputs};
 use parallel::exchange;
 
 use crate::failure::{Failure, Outcome};
-use crate::generate::room::machine_memory;
 use crate::hardware::{HardwareFile, LinkFile};
 use crate::voice::Voice;
 use crate::{output, say, threads};

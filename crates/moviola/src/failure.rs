@@ -114,3 +114,12 @@ impl From<train::Error> for Failure {
         }
     }
 }
+
+impl From<serve::Error> for Failure {
+    fn from(error: serve::Error) -> Failure {
+        match error {
+            serve::Error::Engine(error) => error.into(),
+            _ => Failure::Refused(error.to_string()),
+        }
+    }
+}

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use engine::{Audio, Given, Media};
+use engine::Given;
+use families::Condition;
 
 /// Where `--help` lists these.
 const GIVEN: &str = "Given beside the prompt";
@@ -60,17 +61,11 @@ fn reference(text: &str) -> Result<(PathBuf, Option<usize>), String> {
 impl GivenArguments {
     /// The same for a request.
     pub(crate) fn given(&self) -> Given {
-        let media = |path: &PathBuf| Media::File(path.clone());
-        Given {
-            image: self.image.as_ref().map(media),
-            last_image: self.last_image.as_ref().map(media),
-            keyframes: self.keyframe.iter().map(|(frame, path)| (*frame, media(path))).collect(),
-            video_prefix: self.video_prefix.as_ref().map(media),
-            video: self.video.as_ref().map(media),
-            mask: self.mask.as_ref().map(media),
-            references: self.reference.iter().map(|(path, scale)| (media(path), *scale)).collect(),
-            audio: self.audio.clone().map(Audio::File),
+        let mut given = Given::default();
+        for GivenFile { role, path, frame, scale } in self.listed() {
+            given.give(role, path, frame, scale);
         }
+        given
     }
 
     /// All files.
@@ -79,26 +74,26 @@ impl GivenArguments {
     }
 
     /// Everything that is given.
-    pub(crate) fn listed(&self) -> Vec<GivenFile<'static>> {
+    pub(crate) fn listed(&self) -> Vec<GivenFile> {
         let single = [
-            ("image", &self.image),
-            ("last_image", &self.last_image),
-            ("video_prefix", &self.video_prefix),
-            ("video", &self.video),
-            ("mask", &self.mask),
-            ("audio", &self.audio),
+            (Condition::Image, &self.image),
+            (Condition::LastImage, &self.last_image),
+            (Condition::VideoPrefix, &self.video_prefix),
+            (Condition::Video, &self.video),
+            (Condition::Mask, &self.mask),
+            (Condition::Audio, &self.audio),
         ];
         let single = single.into_iter().filter_map(|(role, path)| {
             Some(GivenFile { role, path: path.clone()?, frame: None, scale: None })
         });
         let keyframes = self.keyframe.iter().map(|(frame, path)| GivenFile {
-            role: "keyframe",
+            role: Condition::Keyframe,
             path: path.clone(),
             frame: Some(*frame),
             scale: None,
         });
         let references = self.reference.iter().map(|(path, scale)| GivenFile {
-            role: "reference",
+            role: Condition::Reference,
             path: path.clone(),
             frame: None,
             scale: *scale,
@@ -106,28 +101,27 @@ impl GivenArguments {
         single.chain(keyframes).chain(references).collect()
     }
 
-    /// Gives one more, as [`GivenArguments::listed`] tells it. What has no such role is passed over.
-    pub(crate) fn give(&mut self, given: GivenFile<'_>) {
+    /// Gives one more, as [`GivenArguments::listed`] tells it.
+    pub(crate) fn give(&mut self, given: GivenFile) {
         let GivenFile { role, path, frame, scale } = given;
         match role {
-            "image" => self.image = Some(path),
-            "last_image" => self.last_image = Some(path),
-            "video_prefix" => self.video_prefix = Some(path),
-            "video" => self.video = Some(path),
-            "mask" => self.mask = Some(path),
-            "audio" => self.audio = Some(path),
-            "keyframe" => self.keyframe.push((frame.unwrap_or(0), path)),
-            "reference" => self.reference.push((path, scale)),
-            _ => {}
+            Condition::Image => self.image = Some(path),
+            Condition::LastImage => self.last_image = Some(path),
+            Condition::VideoPrefix => self.video_prefix = Some(path),
+            Condition::Video => self.video = Some(path),
+            Condition::Mask => self.mask = Some(path),
+            Condition::Audio => self.audio = Some(path),
+            Condition::Keyframe => self.keyframe.push((frame.unwrap_or(0), path)),
+            Condition::Reference => self.reference.push((path, scale)),
         }
     }
 }
 
 /// A file that is given beside a prompt.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct GivenFile<'a> {
+pub(crate) struct GivenFile {
     /// As what.
-    pub(crate) role: &'a str,
+    pub(crate) role: Condition,
     /// Where it is.
     pub(crate) path: PathBuf,
     /// The frame that a picture stands for.

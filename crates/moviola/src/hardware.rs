@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use engine::machine_memory;
 use parallel::cost::{Hardware, Link, Work};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
-use crate::generate::room::machine_memory;
 use crate::launch::Process;
 
 /// What is assumed of this machine where nothing else is said: rates matter less than what they are to each

@@ -31,6 +31,7 @@ mod quickstart;
 mod ranked;
 mod report;
 mod reporter;
+mod serve;
 mod session;
 mod signals;
 mod threads;
@@ -97,6 +98,8 @@ enum Command {
     Plan(Box<plan::Arguments>),
     /// Measure this machine.
     Bench(bench::Arguments),
+    /// Serve models to clients of OpenAI's videos and images, with a page.
+    Serve(Box<serve::Arguments>),
 }
 
 impl Command {
@@ -116,6 +119,7 @@ impl Command {
             Command::Man(_) => "man",
             Command::Plan(_) => "plan",
             Command::Bench(_) => "bench",
+            Command::Serve(_) => "serve",
         }
     }
 }
@@ -149,6 +153,7 @@ fn main() -> ExitCode {
         Command::Man(arguments) => done(completions::write_manual(&arguments)),
         Command::Plan(arguments) => done(plan::run(&arguments)),
         Command::Bench(arguments) => done(bench::run(&arguments, voice)),
+        Command::Serve(arguments) => done(serve::run(&arguments, voice)),
     };
     finish(result, voice)
 }

@@ -48,6 +48,39 @@ impl Frame {
         self.values.iter().map(|value| (value * 255.0).round_ties_even() as u8).collect()
     }
 
+    /// The bytes of a PNG file of it.
+    ///
+    /// # Errors
+    ///
+    /// If it is larger than such a file can be.
+    pub fn png(&self) -> Result<Vec<u8>> {
+        let encoded = super::sheet::png(&self.bytes(), self.height, self.width);
+        encoded.map_err(|reason| Error::Encode { path: "a picture".into(), reason })
+    }
+
+    /// A picture whose sides are so many times shorter: means of squares.
+    ///
+    /// # Errors
+    ///
+    /// None that a frame can have.
+    pub fn shrunk(&self, by: usize) -> Result<Frame> {
+        let (height, width) = self.size();
+        let (tall, wide) = ((height / by.max(1)).max(1), (width / by.max(1)).max(1));
+        let (high, broad) = (height / tall, width / wide);
+        let mean = |at: usize| {
+            let (row, column, channel) = (at / 3 / wide, at / 3 % wide, at % 3);
+            let own = |row: usize, column: usize| self.values[3 * (row * width + column) + channel];
+            let rows = row * high..(row + 1) * high;
+            let sum: f32 = rows
+                .map(|row| {
+                    (column * broad..(column + 1) * broad).map(|at| own(row, at)).sum::<f32>()
+                })
+                .sum();
+            sum / (high * broad) as f32
+        };
+        Frame::new(tall, wide, (0..3 * tall * wide).map(mean).collect())
+    }
+
     /// The colour at a row and a column; beyond an edge, that of the edge.
     pub(super) fn at(&self, row: usize, column: usize) -> [f32; 3] {
         let (row, column) = (row.min(self.height - 1), column.min(self.width - 1));
@@ -80,5 +113,15 @@ mod tests {
             let message = Frame::new(height, width, vec![0.0; count]).unwrap_err().to_string();
             assert!(message.ends_with(&format!("not {count}")), "{message}");
         }
+    }
+
+    #[test]
+    fn squares_become_their_means() {
+        let values = (0..4 * 4 * 3).map(|at| if at / 3 % 2 == 0 { 0.0 } else { 1.0 }).collect();
+        let small = Frame::new(4, 4, values).unwrap().shrunk(2).unwrap();
+        assert_eq!(small.size(), (2, 2));
+        assert!(small.values().iter().all(|value| (value - 0.5).abs() < 1e-6));
+        let narrow = Frame::new(2, 1000, vec![1.0; 6000]).unwrap();
+        assert_eq!(narrow.shrunk(4).unwrap().size(), (1, 250));
     }
 }

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, ValueEnum};
-use engine::{Decoding, Fit, Request, Sizing, Solving};
+use engine::{Decoding, Fit, Request, Seed, Sizing, Solving};
 use folder::lora::LoraSource;
 
-use super::seed::Seed;
 use crate::failure::{Failure, Outcome};
 use crate::given::GivenArguments;
 use crate::layout::LayoutArguments;
@@ -237,14 +236,14 @@ pub(super) enum SolverName {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub(super) enum Dtype {
+pub(crate) enum Dtype {
     F32,
     Bf16,
 }
 
 /// How matrices are held in fewer bits.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub(super) enum Quantize {
+pub(crate) enum Quantize {
     Int8,
 }
 

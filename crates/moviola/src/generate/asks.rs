@@ -4,13 +4,12 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use engine::Error;
+use engine::{Error, Seed};
 use folder::lora::LoraSource;
 use nn::most_similar;
 use serde_json::{Map, Value};
 
 use super::arguments::Arguments;
-use super::seed::Seed;
 use crate::failure::{Failure, Outcome};
 
 /// What a line of a .jsonl file may say.

@@ -5,7 +5,6 @@ mod asks;
 mod record;
 mod replay;
 pub(crate) mod room;
-mod seed;
 mod told;
 
 use std::path::{Path, PathBuf};
@@ -16,8 +15,7 @@ use data::media::FrameRate;
 use engine::{Pipeline, PipelineOutput, Plan, Residency, Setup, Silent};
 use nn::{Precision, Quantization};
 
-pub(crate) use self::arguments::Arguments;
-use self::arguments::{Dtype, Quantize};
+pub(crate) use self::arguments::{Arguments, Dtype, Quantize};
 use self::record::Inputs;
 use self::replay::Replay;
 use crate::bars::Bars;
@@ -37,6 +35,27 @@ use crate::{device, hardware, hub, launch, threads};
 /// Something is wrong with the request, the model or the output, or the user interrupted.
 pub(crate) fn run(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
     threads::within(arguments.threads, || Run::new(arguments, voice, clock)?.make())
+}
+
+/// How a model is opened, whatever is made of it.
+///
+/// # Errors
+/// There is no such device.
+pub(crate) fn setup(
+    device: &str,
+    dtype: Dtype,
+    quantize: Option<Quantize>,
+    offload: bool,
+) -> Outcome<Setup> {
+    Ok(Setup {
+        precision: match dtype {
+            Dtype::F32 => Precision::Stored,
+            Dtype::Bf16 => Precision::Bf16,
+        },
+        quantization: quantize.map(|Quantize::Int8| Quantization::Int8),
+        residency: if offload { Residency::OneAtATime } else { Residency::Kept },
+        ..Setup::new(&device::parse(device)?)
+    })
 }
 
 /// A run of the command.
@@ -143,19 +162,11 @@ impl<'a> Run<'a> {
 
     /// Opens the model for a part of the run, and checks the part.
     fn open(&self, ask: &Arguments) -> Outcome<Opened> {
-        let device = device::parse(&ask.device)?;
-        let precision = match ask.dtype {
-            Dtype::F32 => Precision::Stored,
-            Dtype::Bf16 => Precision::Bf16,
-        };
         let setup = Setup {
-            precision,
-            quantization: ask.quantize.map(|Quantize::Int8| Quantization::Int8),
-            residency: if ask.offload { Residency::OneAtATime } else { Residency::Kept },
             transformer: ask.transformer.clone(),
             loras: ask.lora.clone(),
             second_loras: ask.second_lora.clone(),
-            ..Setup::new(&device)
+            ..setup(&ask.device, ask.dtype, ask.quantize, ask.offload)?
         };
         let pipeline = Pipeline::open(&self.model, &setup)?;
         let request = ask.request(self.kind == Kind::Sound)?;

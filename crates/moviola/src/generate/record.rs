@@ -143,7 +143,7 @@ impl Inputs {
         let given = arguments.given.listed().into_iter().map(|given| {
             let scale = given.scale.map(|scale| scale as f64);
             let own = Input::of(&given.path)?;
-            Ok(Input { role: Some(given.role.to_owned()), frame: given.frame, scale, ..own })
+            Ok(Input { role: Some(given.role.to_string()), frame: given.frame, scale, ..own })
         });
         Ok(Inputs {
             layout: layout.map(|plan| arguments.layout.of_one_sample(plan)),

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine::{Fit, SolverUsed, model_fingerprint};
+use engine::{Fit, Seed, SolverUsed, model_fingerprint};
+use families::Condition;
 use folder::lora::LoraSource;
 
 use super::arguments::{Arguments, Dtype, Quantize, SolverName, cache};
 use super::record::{FORMAT, Input, Record};
-use super::seed::Seed;
 use crate::failure::{Failure, Outcome};
 use crate::given::GivenFile;
 use crate::hub;
@@ -181,6 +181,9 @@ impl Record {
         };
         for given in &self.given {
             let role = given.role.as_deref().unwrap_or_default();
+            // What has no role that is known is passed over.
+            let known = Condition::ALL.into_iter().find(|known| known.to_string() == role);
+            let Some(role) = known else { continue };
             let (path, scale) = (self.path(given), given.scale.map(|scale| scale as usize));
             arguments.given.give(GivenFile { role, path, frame: given.frame, scale });
         }

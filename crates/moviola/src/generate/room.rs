@@ -1,15 +1,10 @@
 //! What does not fit into memory is refused before anything is allocated.
 
-use std::fs;
-
-use engine::{Pipeline, Plan, Request};
+use engine::{Pipeline, Plan, Request, Shortage, machine_memory};
 
 use super::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::voice::bytes;
-
-/// Sizes that are tried in search of one that fits: so many parts of the whole.
-const PARTS: usize = 32;
 
 /// Checks that a part of a run fits into the machine's memory; weights that are mapped need not.
 ///
@@ -29,24 +24,11 @@ pub(super) fn check(
 
 /// Checks that a plan fits into so many bytes.
 fn fits(room: u64, pipeline: &Pipeline, plan: &Plan, request: &Request) -> Outcome {
-    let needed = needs(plan);
-    if needed <= room {
+    let Some(Shortage { needed, fitting }) = pipeline.shortage(plan, request, room) else {
         return Ok(());
-    }
-    let used = plan.used();
-    let [frames, height, width] = used.size;
-    let step = pipeline.description().geometry.factors;
-    let patch = pipeline.description().geometry.patch;
-    let side = |whole: usize, axis: usize, part: usize| {
-        let multiple = (step[axis] * patch[axis]).max(1);
-        (whole * part / PARTS / multiple * multiple).max(multiple)
     };
-    let fitting = (1..PARTS).rev().find_map(|part| {
-        let (height, width) = (side(height, 1, part), side(width, 2, part));
-        let smaller = Request { height: Some(height), width: Some(width), ..request.clone() };
-        let fits = needs(&pipeline.plan(&smaller).ok()?) <= room;
-        fits.then(|| format!("; {height} x {width} would fit"))
-    });
+    let [frames, height, width] = plan.used().size;
+    let fitting = fitting.map(|[height, width]| format!("; {height} x {width} would fit"));
     Err(Failure::Refused(format!(
         "--height, --width: {frames} frames of {height} x {width} (height x width) take about {} beside \
          the weights, and this machine has {}{}; make less at once, or add --force to try",
@@ -56,22 +38,6 @@ fn fits(room: u64, pipeline: &Pipeline, plan: &Plan, request: &Request) -> Outco
     )))
 }
 
-/// What must be in memory for good.
-fn needs(plan: &Plan) -> u64 {
-    plan.estimate().bytes.saturating_sub(plan.estimate().mapped)
-}
-
-/// The memory that this process may have: the machine's, or what its container is given, where the system
-/// tells.
-pub(crate) fn machine_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let limit = limit.and_then(|limit| limit.trim().parse::<u64>().ok()).unwrap_or(u64::MAX);
-    Some((kibibytes << 10).min(limit))
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -79,7 +45,7 @@ mod tests {
     use burn::tensor::Device;
     use engine::{Pipeline, Request, Setup};
 
-    use super::{fits, needs};
+    use super::fits;
 
     /// What is beyond memory is refused with the largest size that is not, and that one passes.
     #[test]
@@ -94,7 +60,8 @@ mod tests {
             ..Request::default()
         };
         let plan = |side: usize| pipeline.plan(&with(side)).unwrap();
-        let room = needs(&plan(1024));
+        let large = pipeline.shortage(&plan(1024), &with(1024), 0);
+        let room = large.map_or(0, |shortage| shortage.needed);
         assert!(fits(room, &pipeline, &plan(1024), &with(1024)).is_ok());
         let refused = fits(room, &pipeline, &plan(2048), &with(2048)).err().unwrap().to_string();
         for part in

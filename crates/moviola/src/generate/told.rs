@@ -1,6 +1,6 @@
 //! What a run says before it begins and after it has ended.
 
-use engine::{Plan, Used};
+use engine::{Plan, Used, most_memory};
 use nn::CacheReport;
 
 use super::Run;
@@ -111,11 +111,4 @@ impl Run<'_> {
             most_memory().map_or(String::new(), |most| format!("; {} at most", bytes(most))),
         ));
     }
-}
-
-/// The most memory that this process has had, where the system tells.
-fn most_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }

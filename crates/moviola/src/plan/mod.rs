@@ -4,14 +4,13 @@ mod report;
 mod shape_file;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use burn::tensor::Device;
 use comm::Axis;
-use data::media::Frame;
 use engine::{Given, Media, Pipeline, Request, Setup};
-use families::Condition;
+use parallel::Plan;
 use parallel::cost::{Candidate, Work, candidates};
+use serde_json::Value;
 
 use self::report::Report;
 use self::shape_file::Instead;
@@ -77,6 +76,25 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
 }
 
+/// What all layouts of so many ranks of this machine would take for a request, as data.
+///
+/// # Errors
+/// The request does not fit the model, or no layout does.
+pub(crate) fn weighed(
+    name: &str,
+    pipeline: &Pipeline,
+    request: &Request,
+    ranks: usize,
+) -> Outcome<Value> {
+    let work = pipeline.work(request)?;
+    let hardware = hardware::here(&work)?;
+    let others = candidates(ranks, &work, &hardware);
+    let plan = Plan::auto(ranks, &work, &hardware);
+    let plan = plan.map_err(|refusal| Failure::Refused(refusal.reason))?;
+    let chosen = Candidate::of(plan, &work, &hardware);
+    Ok(Report { name, work: &work, hardware: &hardware, chosen, others }.json())
+}
+
 impl Arguments {
     /// What is said instead of a shape file's own numbers.
     fn instead(&self) -> Outcome<Instead> {
@@ -94,9 +112,10 @@ impl Arguments {
     fn of_folder(&self) -> Outcome<(String, Work)> {
         let model = folder::locate(&self.model, &hub::from_environment())?;
         let pipeline = Pipeline::open(&model, &Setup::new(&Device::flex()))?;
+        let picture = pipeline.needed_picture(self.height, self.width)?;
         let request = Request {
             prompts: vec!["a plan".to_owned()],
-            given: vec![self.needed(&pipeline)?],
+            given: vec![Given { image: picture.map(Media::Frames), ..Given::default() }],
             frames: self.frames,
             height: self.height,
             width: self.width,
@@ -107,22 +126,6 @@ impl Arguments {
         };
         let name = model.file_name().map_or(self.model.clone(), |name| name.display().to_string());
         Ok((name, pipeline.work(&request)?))
-    }
-
-    /// What a model must be given: a grey picture of the size.
-    fn needed(&self, pipeline: &Pipeline) -> Outcome<Given> {
-        let model = pipeline.description();
-        if model.conditions.required != Some(Condition::Image) {
-            return Ok(Given::default());
-        }
-        let [_, height, width] = model.defaults.size;
-        let (height, width) = (self.height.unwrap_or(height), self.width.unwrap_or(width));
-        let values = height.checked_mul(width).and_then(|pixels| pixels.checked_mul(3));
-        let values = values.filter(|values| *values < 1 << 30);
-        let values =
-            values.ok_or_else(|| Failure::refused("--height, --width: they are too large"))?;
-        let frame = Frame::new(height, width, vec![0.5; values])?;
-        Ok(Given { image: Some(Media::Frames(Arc::new(vec![frame]))), ..Given::default() })
     }
 
     /// Why a layout cannot be, with the legal one that is nearest to it.

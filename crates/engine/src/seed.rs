@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// The seed that a user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seed {
+pub enum Seed {
     /// This one.
     Number(u64),
     /// Any.
@@ -27,11 +27,19 @@ impl FromStr for Seed {
 
 impl Seed {
     /// The same, drawn if it is to be: short enough to be typed, and different each time.
-    pub(crate) fn drawn(self) -> Seed {
+    pub fn drawn(self) -> Seed {
         match self {
             Seed::Number(_) => self,
             // The keys of the system's hash maps are random.
             Seed::Random => Seed::Number(RandomState::new().hash_one(0) >> 32),
+        }
+    }
+
+    /// The number, drawn if it is to be.
+    pub fn number(self) -> u64 {
+        match self.drawn() {
+            Seed::Number(seed) => seed,
+            Seed::Random => 0,
         }
     }
 }

@@ -1,0 +1,303 @@
+//! `moviola serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use engine::{Error, Field, Frames, Pipeline, Plan, Progress, Request, Silent, machine_memory};
+use serde_json::Value;
+use serve::{Executor, Keys, Limits, Model, Retention, Server, Settings};
+
+use crate::failure::{Failure, Outcome};
+use crate::generate::{self, Dtype, Quantize};
+use crate::layout::LayoutArguments;
+use crate::ranked::{self, Nobody};
+use crate::voice::{Voice, bytes};
+use crate::{hardware, hub, plan, signals, threads};
+
+/// Where `--help` lists what bounds requests.
+const LIMITS: &str = "Limits";
+
+/// Serve models.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// A diffusers folder, or a hub id `org/name[@revision]`; repeat it for several. The first is meant where a request
+    /// names none. A folder is called by its last name, unless another is given
+    #[arg(long, value_name = "[NAME=]DIR|ORG/NAME", required = true)]
+    model: Vec<String>,
+    /// Where to listen; port 0 takes a free one, and the address is printed
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
+    listen: SocketAddr,
+    /// The folder of the queue and of what was made
+    #[arg(long, value_name = "DIR", default_value = "moviola-jobs")]
+    jobs: PathBuf,
+    /// A folder of LoRAs, which requests name by their files' names
+    #[arg(long, value_name = "DIR")]
+    loras: Option<PathBuf>,
+    /// A folder of training runs, which the page shows
+    #[arg(long, value_name = "DIR")]
+    runs: Option<PathBuf>,
+    /// A file with a key per line, as KEY or CLIENT:KEY; who has none is refused
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    /// Listen on an address that others can reach, without keys
+    #[arg(long)]
+    open_to_all: bool,
+    /// An origin whose pages may use the API from a browser, like https://example.org; repeat it for several
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    /// f32: weights as they are stored; bf16: half the bytes. Sums are f32 in both
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    dtype: Dtype,
+    /// Hold the matrices of the transformer's blocks in bytes, and multiply in bytes
+    #[arg(long, value_enum, value_name = "KIND")]
+    quantize: Option<Quantize>,
+    /// Where to compute
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Threads, of each rank where there are several [default: one per core in all]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    #[command(flatten)]
+    layout: LayoutArguments,
+    /// Keep one component in memory at a time
+    #[arg(long)]
+    offload: bool,
+    /// Take requests even if they should need more memory than this machine has
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    limits: LimitArguments,
+}
+
+/// Bounds of requests.
+#[derive(clap::Args)]
+struct LimitArguments {
+    /// Jobs that wait at the most
+    #[arg(long, help_heading = LIMITS, value_name = "N", default_value_t = 64)]
+    queue: usize,
+    /// Connections at a time
+    #[arg(long, help_heading = LIMITS, value_name = "N", default_value_t = 256)]
+    connections: usize,
+    /// Megabytes of a request
+    #[arg(long, help_heading = LIMITS, value_name = "MB", default_value_t = 64)]
+    body_mb: usize,
+    /// Bytes of a prompt
+    #[arg(long, help_heading = LIMITS, value_name = "N", default_value_t = 32_000)]
+    prompt_bytes: usize,
+    /// Pixels of all frames times steps of a request [default: 257 frames of 1280 x 720 in 100 steps]
+    #[arg(long, help_heading = LIMITS, value_name = "N")]
+    pixel_steps: Option<u64>,
+    /// Seconds that a connection may be idle
+    #[arg(long, help_heading = LIMITS, value_name = "SECONDS", default_value_t = 75)]
+    idle: u64,
+    /// Seconds that a body may take
+    #[arg(long, help_heading = LIMITS, value_name = "SECONDS", default_value_t = 60)]
+    receive: u64,
+    /// Seconds that a stage of a job may take
+    #[arg(long, help_heading = LIMITS, value_name = "SECONDS", default_value_t = 21_600)]
+    stage: u64,
+    /// Hours that finished jobs are kept
+    #[arg(long, help_heading = LIMITS, value_name = "HOURS", default_value_t = 168.0)]
+    keep_hours: f64,
+    /// Gigabytes of finished jobs that are kept; the oldest go first
+    #[arg(long, help_heading = LIMITS, value_name = "GB", default_value_t = 20.0)]
+    keep_gb: f64,
+}
+
+const EXAMPLES: &str = "Examples:
+  moviola serve --model quickstart/model
+  moviola serve --model Wan-AI/Wan2.1-T2V-1.3B-Diffusers --dtype bf16 --loras loras --runs runs
+  moviola serve --model wan=models/wan --listen 0.0.0.0:8000 --keys keys.txt --cfg 2";
+
+/// Opens everything, then serves until it is told to stop.
+///
+/// # Errors
+/// A model, a file or the address cannot be used.
+pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
+    let setup =
+        generate::setup(&arguments.device, arguments.dtype, arguments.quantize, arguments.offload)?;
+    let mut models = Vec::new();
+    for asked in &arguments.model {
+        let (name, source) = named(asked);
+        let path = folder::locate(source, &hub::from_environment())?;
+        voice.detail(&format!("model {name}: {}", path.display()));
+        models.push(Model::open(&name, &path, &setup)?);
+    }
+    let names: Vec<String> = models.iter().map(|model| model.id().to_owned()).collect();
+    let settings = arguments.settings()?;
+    let executor = Ranked {
+        layout: arguments.layout.clone(),
+        threads: arguments.threads,
+        offload: arguments.offload,
+        room: machine_memory().filter(|_| !arguments.force),
+    };
+    let stop = signals::watch()?;
+    threads::within(arguments.threads, move || {
+        let server = Server::open(settings, models, Box::new(executor))?;
+        let address = server.address()?;
+        voice.say(&format!("serving {}; Ctrl-C stops", names.join(", ")));
+        crate::say(format_args!("http://{address}/\n"))?;
+        Ok(server.run(&stop)?)
+    })
+}
+
+/// The name of a model and where it is: the last name of a folder, a hub id as it is.
+fn named(asked: &str) -> (String, &str) {
+    if let Some((name, source)) = asked.split_once('=') {
+        return (name.to_owned(), source);
+    }
+    let path = PathBuf::from(asked);
+    let last = path.canonicalize().ok().filter(|path| path.is_dir());
+    let last = last.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    (last.unwrap_or_else(|| asked.to_owned()), asked)
+}
+
+impl Arguments {
+    fn settings(&self) -> Outcome<Settings> {
+        let own = &self.limits;
+        for (flag, folder) in [("--loras", &self.loras), ("--runs", &self.runs)] {
+            if let Some(folder) = folder.as_ref().filter(|folder| !folder.is_dir()) {
+                return Err(Failure::Refused(format!(
+                    "{flag}: there is no folder {}",
+                    folder.display()
+                )));
+            }
+        }
+        let counts = [
+            ("--queue", own.queue),
+            ("--connections", own.connections),
+            ("--body-mb", own.body_mb),
+        ];
+        if let Some((flag, count)) =
+            counts.into_iter().find(|(_, count)| !(1..=1 << 20).contains(count))
+        {
+            return Err(Failure::Refused(format!(
+                "{flag}: it is {count}; choose 1 to {}",
+                1 << 20
+            )));
+        }
+        let seconds = [("--idle", own.idle), ("--receive", own.receive), ("--stage", own.stage)];
+        if let Some((flag, _)) = seconds.into_iter().find(|(_, seconds)| *seconds == 0) {
+            return Err(Failure::Refused(format!("{flag}: it is 0; choose 1 or more seconds")));
+        }
+        let kept = [("--keep-hours", own.keep_hours), ("--keep-gb", own.keep_gb)];
+        if let Some((flag, kept)) =
+            kept.into_iter().find(|(_, kept)| !(*kept >= 0.0 && *kept < 1e9))
+        {
+            return Err(Failure::Refused(format!("{flag}: it is {kept}; choose 0 or more")));
+        }
+        let usual = Limits::default();
+        let limits = Limits {
+            body: own.body_mb << 20,
+            prompt: own.prompt_bytes,
+            work: own.pixel_steps.unwrap_or(usual.work),
+            queue: own.queue,
+            connections: own.connections,
+            idle: Duration::from_secs(own.idle),
+            receive: Duration::from_secs(own.receive),
+            stage: Duration::from_secs(own.stage),
+        };
+        let age = Duration::from_secs_f64(own.keep_hours * 3600.0);
+        let retention = Retention { age, bytes: (own.keep_gb * 1e9) as u64 };
+        Ok(Settings {
+            folder: self.jobs.clone(),
+            listen: self.listen,
+            open_to_all: self.open_to_all,
+            keys: self.keys.as_deref().map(Keys::read).transpose()?,
+            loras: self.loras.clone(),
+            runs: self.runs.clone(),
+            origins: self.allow_origin.clone(),
+            limits,
+            retention,
+        })
+    }
+}
+
+/// Runs requests on this machine, on the ranks of a layout where one is asked for.
+struct Ranked {
+    layout: LayoutArguments,
+    threads: Option<usize>,
+    offload: bool,
+    /// Bytes that a request may take.
+    room: Option<u64>,
+}
+
+impl Ranked {
+    /// How ranks share a request, if they do.
+    fn layout(
+        &self,
+        pipeline: &Pipeline,
+        request: &Request,
+    ) -> engine::Result<Option<parallel::Plan>> {
+        if !self.layout.is_given() {
+            return Ok(None);
+        }
+        let work = pipeline.work(request)?;
+        let hardware = hardware::here(&work).map_err(engine_error)?;
+        self.layout.plan(&work, &hardware).map(Some).map_err(engine_error)
+    }
+}
+
+impl Executor for Ranked {
+    fn check(&self, pipeline: &Pipeline, request: &Request, plan: &Plan) -> engine::Result<()> {
+        let lacking =
+            self.room.and_then(|room| Some((room, pipeline.shortage(plan, request, room)?)));
+        if let Some((room, shortage)) = lacking {
+            let fitting =
+                shortage.fitting.map(|[height, width]| format!("; {width}x{height} would fit"));
+            let (needed, room) = (bytes(shortage.needed), bytes(room));
+            let fitting = fitting.unwrap_or_default();
+            let reason = format!(
+                "it takes about {needed} beside the weights, and the server has {room}{fitting}"
+            );
+            return Err(Error::request(Field::Height, reason));
+        }
+        self.layout(pipeline, request).map(drop)
+    }
+
+    fn carry_out(
+        &self,
+        pipeline: &mut Pipeline,
+        (request, plan): (&Request, &Plan),
+        progress: &mut (dyn Progress + Send),
+        frames: &mut (dyn Frames + Send),
+    ) -> engine::Result<()> {
+        let Some(layout) = self.layout(pipeline, request)? else {
+            return pipeline.carry_out(plan, progress, frames).map(drop);
+        };
+        if !self.offload {
+            pipeline.open_all()?;
+        }
+        let watched = Mutex::new((progress, frames));
+        let body = |rank, own: &mut Pipeline| match rank {
+            0 => {
+                let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+                let (progress, frames) = &mut *watched;
+                Ok(own.carry_out(plan, *progress, *frames).map(drop)?)
+            }
+            _ => Ok(own.carry_out(plan, &mut Silent, &mut Nobody).map(drop)?),
+        };
+        ranked::on_ranks(&self.layout, &layout, pipeline, self.threads, body).map_err(engine_error)
+    }
+
+    fn layouts(
+        &self,
+        pipeline: &Pipeline,
+        request: &Request,
+        ranks: usize,
+    ) -> engine::Result<Value> {
+        let name = pipeline.description().family.title;
+        plan::weighed(name, pipeline, request, ranks).map_err(engine_error)
+    }
+}
+
+/// What the server says of a failure.
+fn engine_error(failure: Failure) -> Error {
+    match failure {
+        Failure::Interrupted(_) => Error::Interrupted,
+        other => Error::Unknown(other.to_string()),
+    }
+}

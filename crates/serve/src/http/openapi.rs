@@ -1,0 +1,152 @@
+//! `/openapi.json`: the API as a document.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use utoipa::{OpenApi, ToSchema};
+
+use super::{events, files, images, metrics, models, video, videos};
+
+/// What a clip can be asked for. Files are uploads of a form, or data URLs of a JSON body.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes a form that is read field by field")]
+pub(crate) struct VideoForm {
+    prompt: String,
+    model: Option<String>,
+    negative_prompt: Option<String>,
+    /// How long; rounded to the nearest number of frames that the model makes.
+    seconds: Option<String>,
+    /// Width x height, as in `832x480`.
+    size: Option<String>,
+    width: Option<u32>,
+    height: Option<u32>,
+    num_frames: Option<u32>,
+    fps: Option<f64>,
+    /// From 0 on; -1 draws one.
+    seed: Option<i64>,
+    num_inference_steps: Option<u32>,
+    guidance_scale: Option<f64>,
+    guidance_scale_2: Option<f64>,
+    flow_shift: Option<f64>,
+    /// `stretch`, `crop` or `pad`.
+    fit: Option<String>,
+    /// A LoRA of `/v1/loras`.
+    #[schema(value_type = Option<Object>)]
+    lora: Option<String>,
+    #[schema(value_type = Option<String>, format = Binary)]
+    input_reference: Option<String>,
+    #[schema(value_type = Option<String>, format = Binary)]
+    last_image: Option<String>,
+    #[schema(value_type = Option<String>, format = Binary)]
+    video_prefix: Option<String>,
+    #[schema(value_type = Option<String>, format = Binary)]
+    video: Option<String>,
+    #[schema(value_type = Option<String>, format = Binary)]
+    mask: Option<String>,
+    #[schema(value_type = Option<String>, format = Binary)]
+    reference: Option<String>,
+    reference_scale: Option<u32>,
+    #[schema(value_type = Option<String>, format = Binary)]
+    audio: Option<String>,
+}
+
+/// What a remix can be asked for.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes a form that is read field by field")]
+pub(crate) struct RemixForm {
+    prompt: String,
+}
+
+/// What an extension can be asked for, beside what a clip can.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes a form that is read field by field")]
+pub(crate) struct ExtensionForm {
+    prompt: String,
+    /// How long the new part is.
+    seconds: String,
+    /// A clip, or `video[id]` with the id of one.
+    #[schema(value_type = String, format = Binary)]
+    video: String,
+}
+
+/// What an edit can be asked for, beside what a clip can.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes a form that is read field by field")]
+pub(crate) struct EditForm {
+    prompt: String,
+    /// A clip, or `video[id]` with the id of one.
+    #[schema(value_type = String, format = Binary)]
+    video: String,
+    /// White is made anew, black stays.
+    #[schema(value_type = String, format = Binary)]
+    mask: String,
+}
+
+/// What pictures can be asked for.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes a form that is read field by field")]
+pub(crate) struct ImageForm {
+    prompt: String,
+    model: Option<String>,
+    negative_prompt: Option<String>,
+    /// How many, 1 to 10.
+    n: Option<u32>,
+    /// Width x height.
+    size: Option<String>,
+    /// `b64_json` or `url`.
+    response_format: Option<String>,
+    /// `png`, `jpeg` or `webp`.
+    output_format: Option<String>,
+    /// Whether events are sent instead of one answer.
+    stream: Option<bool>,
+    /// 0 to 3 pictures on the way.
+    partial_images: Option<u32>,
+    seed: Option<i64>,
+    num_inference_steps: Option<u32>,
+    guidance_scale: Option<f64>,
+    flow_shift: Option<f64>,
+}
+
+/// The document.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Moviola",
+        description = "Videos and images of diffusion transformers, on the wire of OpenAI's videos and images."
+    ),
+    paths(
+        videos::create,
+        videos::list,
+        videos::retrieve,
+        videos::delete,
+        videos::remix,
+        videos::extend,
+        videos::edit,
+        files::content,
+        events::events,
+        images::generate,
+        images::edit,
+        files::picture,
+        models::list,
+        models::retrieve,
+        models::loras,
+        metrics::metrics,
+        super::health,
+        super::ready
+    ),
+    components(schemas(
+        video::Video,
+        videos::VideoList,
+        videos::VideoDeleted,
+        VideoForm,
+        RemixForm,
+        ExtensionForm,
+        EditForm,
+        ImageForm
+    ))
+)]
+struct Document;
+
+/// The API as a document.
+pub(crate) async fn document() -> Response {
+    Json(Document::openapi()).into_response()
+}

@@ -1,0 +1,327 @@
+//! Jobs that are not lost: a table and a folder each, a queue that is fair, and what is seen of the one that runs.
+//!
+//! A folder appears whole before its row does, and a row goes before its folder. So whatever moment the process ends
+//! at, a row has its folder; a folder without a row was never answered for, and is removed at the next start.
+
+mod job;
+mod live;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use data::aside::{AsideFolder, Existing};
+use ring::rand::{SecureRandom, SystemRandom};
+
+pub(crate) use self::job::{Failure, Job, Made, Status};
+pub(crate) use self::live::{Live, Seen};
+pub(crate) use self::table::Page;
+use self::table::Table;
+use crate::ask::Makes;
+use crate::error::{Answer, Error, Refusal, Result};
+use crate::limits::Retention;
+
+/// Clients of whom it is known when they were served last.
+const REMEMBERED: usize = 4096;
+
+/// Seconds since 1970.
+pub(crate) fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}
+
+/// All jobs of a server.
+pub(crate) struct Jobs {
+    folder: PathBuf,
+    table: Table,
+    /// One process serves a folder: locked for as long as it does.
+    _lock: File,
+    turns: Mutex<Turns>,
+    /// Rings when there may be something to do.
+    bell: Condvar,
+    stopping: AtomicBool,
+    most_waiting: usize,
+    retention: Retention,
+    pub(crate) live: Live,
+}
+
+/// Whose turn it is.
+#[derive(Default)]
+struct Turns {
+    /// When each client was served last.
+    served: HashMap<String, u64>,
+    turn: u64,
+    /// Places in the queue for jobs that are being accepted.
+    reserved: usize,
+    /// The job that is worked on.
+    running: Option<(String, Arc<AtomicBool>)>,
+}
+
+/// A job that the worker has taken.
+pub(crate) struct Taken {
+    pub(crate) job: Job,
+    /// Set when it is to be given up.
+    pub(crate) abort: Arc<AtomicBool>,
+}
+
+impl Jobs {
+    /// Opens the folder of a server. What an earlier process was working on begins again.
+    pub(crate) fn open(folder: &Path, most_waiting: usize, retention: Retention) -> Result<Jobs> {
+        let below = folder.join("jobs");
+        fs::create_dir_all(&below).map_err(Error::file("make", &below))?;
+        let path = folder.join("lock");
+        let mut options = File::options();
+        let lock = options.create(true).truncate(false).write(true).open(&path);
+        let lock = lock.map_err(Error::file("open", &path))?;
+        if lock.try_lock().is_err() {
+            let folder = folder.display();
+            return Err(Error::Settings(format!(
+                "{folder} is served by another process; choose another folder"
+            )));
+        }
+        let table = Table::open(&folder.join("jobs.sqlite3"))?;
+        let own = Jobs {
+            folder: below,
+            table,
+            _lock: lock,
+            turns: Mutex::default(),
+            bell: Condvar::new(),
+            stopping: AtomicBool::new(false),
+            most_waiting,
+            retention,
+            live: Live::new(),
+        };
+        own.table.remove_unfinished_images()?;
+        own.table.requeue_all()?;
+        own.remove_strangers()?;
+        Ok(own)
+    }
+
+    /// Removes folders that no row knows.
+    fn remove_strangers(&self) -> Result<()> {
+        let known: HashSet<String> = self.table.ids()?.into_iter().collect();
+        let entries = fs::read_dir(&self.folder).map_err(Error::file("read", &self.folder))?;
+        for entry in entries.flatten() {
+            if !known.contains(&*entry.file_name().to_string_lossy()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        Ok(())
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new id, which nobody can guess.
+    pub(crate) fn new_id(&self, makes: Makes) -> Answer<String> {
+        let mut bytes = [0; 16];
+        let drawn = SystemRandom::new().fill(&mut bytes);
+        drawn.map_err(|_| Refusal::ours(&"the system gives no random numbers"))?;
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(format!("{}_{hex}", makes.name()))
+    }
+
+    /// The folder of a job that is not accepted yet. Dropping it removes it.
+    pub(crate) fn incoming(&self, id: &str) -> Answer<AsideFolder> {
+        let folder = AsideFolder::create(&self.place(id), Existing::Refuse);
+        folder.map_err(|error| Refusal::ours(&error))
+    }
+
+    /// The folder of a job.
+    pub(crate) fn place(&self, id: &str) -> PathBuf {
+        self.folder.join(id)
+    }
+
+    /// Refuses when too many wait already.
+    pub(crate) fn check_room(&self) -> Answer<()> {
+        let reserved = self.turns().reserved;
+        self.room(reserved)
+    }
+
+    fn room(&self, reserved: usize) -> Answer<()> {
+        if self.is_stopping() {
+            return Err(Refusal::stopping());
+        }
+        let waiting = self.table.count_waiting()? + reserved;
+        match waiting < self.most_waiting {
+            true => Ok(()),
+            false => {
+                let left = self
+                    .live
+                    .seconds_left()
+                    .map_or(1, |seconds| seconds.ceil().clamp(1.0, 3600.0) as u64);
+                let message = format!(
+                    "{waiting} jobs wait already, as many as this server takes; try again later"
+                );
+                Err(Refusal::busy(message, left))
+            }
+        }
+    }
+
+    /// Takes a job in: once this returns, it is there whatever happens.
+    pub(crate) fn accept(&self, job: &Job, folder: AsideFolder) -> Answer<()> {
+        {
+            let mut turns = self.turns();
+            self.room(turns.reserved)?;
+            turns.reserved += 1;
+        }
+        let done = folder.commit().map_err(Error::file("write", &self.place(&job.id)));
+        let done = done.and_then(|()| self.table.insert(job));
+        self.turns().reserved -= 1;
+        self.bell.notify_all();
+        done.map_err(|error| {
+            let _ = fs::remove_dir_all(self.place(&job.id));
+            error.into()
+        })
+    }
+
+    /// A job of a client; of anybody where clients have no names.
+    pub(crate) fn find(&self, id: &str, client: Option<&str>) -> Answer<Job> {
+        let found =
+            self.table.find(id)?.filter(|job| client.is_none_or(|client| job.client == client));
+        found.ok_or_else(|| Refusal::not_found(format!("there is no `{id}`")))
+    }
+
+    /// A page of jobs.
+    pub(crate) fn list(&self, page: &Page<'_>) -> Answer<Vec<Job>> {
+        Ok(self.table.list(page)?)
+    }
+
+    /// How many jobs there are of each status.
+    pub(crate) fn counts(&self) -> Answer<Vec<(String, i64)>> {
+        Ok(self.table.counts()?)
+    }
+
+    /// Removes a job; one that is worked on is given up at its next step.
+    pub(crate) fn remove(&self, id: &str) -> Answer<()> {
+        let is_running = {
+            let turns = self.turns();
+            let running = turns.running.as_ref().filter(|(own, _)| own == id);
+            // The row goes while nobody can begin it.
+            self.table.remove(id)?;
+            running.map(|(_, abort)| abort.store(true, Ordering::Relaxed)).is_some()
+        };
+        if !is_running {
+            let _ = fs::remove_dir_all(self.place(id));
+        }
+        self.live.tell();
+        Ok(())
+    }
+
+    /// The next job, when there is one: of the client that was served longest ago, its oldest. None when the server stops.
+    pub(crate) fn next(&self) -> Result<Option<Taken>> {
+        let mut turns = self.turns();
+        loop {
+            if self.is_stopping() {
+                return Ok(None);
+            }
+            let waiting = self.table.waiting()?;
+            let last = |client: &str| turns.served.get(client).copied().unwrap_or(0);
+            // The first of equals is the oldest.
+            let chosen = waiting.iter().min_by_key(|(_, client)| last(client));
+            let Some((id, client)) = chosen.cloned() else {
+                turns = self.bell.wait(turns).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            if !self.table.begin(&id, now())? {
+                continue;
+            }
+            turns.turn += 1;
+            let (turn, abort) = (turns.turn, Arc::new(AtomicBool::new(false)));
+            turns.served.insert(client, turn);
+            if turns.served.len() > REMEMBERED {
+                let oldest = turns.turn - (REMEMBERED / 2) as u64;
+                turns.served.retain(|_, last| *last > oldest);
+            }
+            turns.running = Some((id.clone(), abort.clone()));
+            self.live.tell();
+            let Some(job) = self.table.find(&id)? else { continue };
+            return Ok(Some(Taken { job, abort }));
+        }
+    }
+
+    /// Says what came of a job that was taken.
+    pub(crate) fn finish(&self, id: &str, outcome: Outcome) -> Result<()> {
+        self.live.count(|totals| *totals.ended.entry(outcome.name()).or_default() += 1);
+        let result = match outcome {
+            Outcome::Made(made) => {
+                let is_there = self.table.complete(id, now(), &made)?;
+                if !is_there {
+                    let _ = fs::remove_dir_all(self.place(id));
+                }
+                Ok(())
+            }
+            Outcome::Failed(failure) => self.table.fail(id, now(), &failure),
+            Outcome::Stopped => self.table.requeue(id),
+            Outcome::GivenUp => {
+                let _ = fs::remove_dir_all(self.place(id));
+                Ok(())
+            }
+        };
+        self.turns().running = None;
+        self.live.end();
+        result
+    }
+
+    /// Removes what is too old or too much.
+    pub(crate) fn retain(&self) -> Result<()> {
+        let over = self.table.over()?;
+        let oldest = now() - self.retention.age.as_secs() as i64;
+        let mut bytes: u64 = over.iter().map(|(_, _, bytes)| bytes).sum();
+        for (id, ended, own) in over {
+            if ended >= oldest && bytes <= self.retention.bytes {
+                break;
+            }
+            self.table.remove(&id)?;
+            let _ = fs::remove_dir_all(self.place(&id));
+            bytes -= own;
+        }
+        Ok(())
+    }
+
+    /// When a job that ended then is removed.
+    pub(crate) fn expires(&self, ended: i64) -> i64 {
+        ended.saturating_add(self.retention.age.as_secs() as i64)
+    }
+
+    /// Whether the server is going down.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Lets the worker end: what it works on will begin again at the next start.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        // Under the lock, so that nobody looks at the flag before and waits after.
+        let _turns = self.turns();
+        self.bell.notify_all();
+        self.live.tell();
+    }
+}
+
+/// What came of a job.
+pub(crate) enum Outcome {
+    Made(Made),
+    Failed(Failure),
+    /// The server stops.
+    Stopped,
+    /// It was removed.
+    GivenUp,
+}
+
+impl Outcome {
+    fn name(&self) -> &'static str {
+        match self {
+            Outcome::Made(_) => "completed",
+            Outcome::Failed(_) => "failed",
+            Outcome::Stopped => "stopped",
+            Outcome::GivenUp => "deleted",
+        }
+    }
+}

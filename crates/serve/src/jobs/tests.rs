@@ -1,0 +1,102 @@
+//! Whose turn it is, and what a crash leaves.
+
+use super::{Failure, Job, Jobs, Outcome, Status, now};
+use crate::ask::{Ask, Makes, Numbers, PictureFormat};
+use crate::limits::Retention;
+
+fn jobs(folder: &std::path::Path) -> Jobs {
+    Jobs::open(folder, 8, Retention::default()).unwrap()
+}
+
+fn accept(jobs: &Jobs, client: &str) -> String {
+    let id = jobs.new_id(Makes::Video).ok().unwrap();
+    let ask = Ask {
+        makes: Makes::Video,
+        model: "m".to_owned(),
+        prompt: "a fox".to_owned(),
+        negative: String::new(),
+        seed: 7,
+        count: 1,
+        numbers: Numbers::default(),
+        given: Vec::new(),
+        loras: Vec::new(),
+        remixed_from: None,
+        previews: 0,
+        format: PictureFormat::Png,
+    };
+    let job = Job {
+        number: 0,
+        id: id.clone(),
+        client: client.to_owned(),
+        ask,
+        status: Status::Queued,
+        created_at: now(),
+        started_at: None,
+        completed_at: None,
+        size: [5, 32, 32],
+        fps: Some(16.0),
+        failure: None,
+        bytes: 0,
+        made: None,
+    };
+    jobs.accept(&job, jobs.incoming(&id).ok().unwrap()).ok().unwrap();
+    id
+}
+
+/// Who asks for much does not keep others waiting.
+#[test]
+fn clients_take_turns() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = jobs(folder.path());
+    let a: Vec<String> = (0..4).map(|_| accept(&jobs, "anna")).collect();
+    let b: Vec<String> = (0..2).map(|_| accept(&jobs, "bert")).collect();
+    let mut order = Vec::new();
+    for _ in 0..3 {
+        let taken = jobs.next().unwrap().unwrap();
+        let failure = Failure { code: "x".to_owned(), message: "x".to_owned() };
+        jobs.finish(&taken.job.id, Outcome::Failed(failure)).unwrap();
+        order.push(taken.job.id);
+    }
+    // One who has just come is next, and then the others go on.
+    let c = accept(&jobs, "carl");
+    for _ in 0..4 {
+        let taken = jobs.next().unwrap().unwrap();
+        jobs.finish(&taken.job.id, Outcome::GivenUp).unwrap();
+        order.push(taken.job.id);
+    }
+    assert_eq!(order, [&a[0], &b[0], &a[1], &c, &b[1], &a[2], &a[3]].map(String::clone));
+}
+
+/// What ran begins again after a crash, first in its place; what was removed is gone.
+#[test]
+fn a_crash_loses_nothing_that_was_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second, third) = {
+        let jobs = jobs(folder.path());
+        let ids = (accept(&jobs, "anna"), accept(&jobs, "anna"), accept(&jobs, "anna"));
+        assert_eq!(jobs.next().unwrap().unwrap().job.id, ids.0);
+        jobs.remove(&ids.1).ok().unwrap();
+        ids
+    };
+    let jobs = jobs(folder.path());
+    assert_eq!(jobs.find(&first, None).ok().unwrap().status, Status::Queued);
+    assert!(jobs.find(&second, None).is_err() && !jobs.place(&second).exists());
+    assert_eq!(jobs.next().unwrap().unwrap().job.id, first);
+    jobs.finish(&first, Outcome::Stopped).unwrap();
+    assert_eq!(jobs.next().unwrap().unwrap().job.id, first);
+    jobs.finish(&first, Outcome::GivenUp).unwrap();
+    assert_eq!(jobs.find(&third, None).ok().unwrap().ask.seed, 7);
+}
+
+#[test]
+fn a_queue_has_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = jobs(folder.path());
+    (0..8).for_each(|_| _ = accept(&jobs, "anna"));
+    assert!(jobs.check_room().is_err());
+    jobs.next().unwrap();
+    assert!(jobs.check_room().is_ok());
+    jobs.stop();
+    assert!(jobs.next().unwrap().is_none());
+    assert!(jobs.check_room().is_err());
+}

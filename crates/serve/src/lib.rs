@@ -1,0 +1,26 @@
+//! The server: an HTTP API that clients of OpenAI's videos and images already speak, and the studio page.
+//!
+//! A request of the wire becomes an [`engine::Request`], is checked against its model, and waits in a queue that
+//! survives the process ([`jobs`]). One worker takes jobs one after another; the engine knows nothing of HTTP.
+
+mod ask;
+mod error;
+mod fields;
+mod form;
+mod http;
+mod jobs;
+mod keys;
+mod limits;
+mod model;
+mod output;
+mod server;
+mod upload;
+mod watch;
+mod worker;
+
+pub use error::{Error, Result};
+pub use keys::Keys;
+pub use limits::{Limits, Retention};
+pub use model::Model;
+pub use server::{Server, Settings};
+pub use worker::Executor;

@@ -1,0 +1,114 @@
+"""Load, and `kill -9` at any moment under load."""
+
+import random
+import statistics
+import threading
+import time
+
+from server import small
+
+
+def load(server, models, keys, jobs):
+    """So many jobs of so many clients at once; status calls meanwhile."""
+    headers = [{"Authorization": f"Bearer {key}"} for key in keys]
+    each = jobs // len(keys)
+    ids = [[] for _ in keys]
+    refused = [0]
+
+    def client(at):
+        for number in range(each):
+            while True:
+                body = small(num_frames=models[0][1], model=models[0][0], seed=at * 1000 + number)
+                status, answer = server.json("POST", "/v1/videos", body, headers[at])
+                if status == 200:
+                    ids[at].append(answer["id"])
+                    break
+                assert status == 429, answer
+                refused[0] += 1
+                time.sleep(0.2 + random.random() / 5)
+
+    begun = time.monotonic()
+    threads = [threading.Thread(target=client, args=(at,)) for at in range(len(keys))]
+    for thread in threads:
+        thread.start()
+    waits, memory, done_at = [], [], {}
+    while len(done_at) < jobs:
+        for at in range(len(keys)):
+            for id in list(ids[at]):
+                if id in done_at:
+                    continue
+                asked = time.monotonic()
+                status, job = server.json("GET", f"/v1/videos/{id}", headers=headers[at])
+                waits.append(time.monotonic() - asked)
+                assert status == 200 and job["status"] != "failed", job
+                if job["status"] == "completed":
+                    done_at[id] = time.monotonic() - begun
+                break
+        memory.append((time.monotonic() - begun, server.memory()))
+        time.sleep(0.002)
+    for thread in threads:
+        thread.join()
+    seconds = time.monotonic() - begun
+    waits.sort()
+    # Who asks for as much as the others is served as often: at every moment the counts of clients are near each other.
+    order = sorted((moment, at) for at, own in enumerate(ids) for moment in (done_at[id] for id in own))
+    counts, spread = [0] * len(keys), 0
+    for _, at in order:
+        counts[at] += 1
+        busy = [count for count in counts if count < each]
+        if busy:
+            spread = max(spread, max(counts) - min(busy))
+    tenths = [statistics.mean(mb for moment, mb in memory if part <= moment / seconds * 10 < part + 1) for part in range(10) if any(part <= moment / seconds * 10 < part + 1 for moment, _ in memory)]
+    print(f"{jobs} jobs of {len(keys)} clients: {seconds:.1f} s, {refused[0]} times 429; {len(waits)} status calls: "
+          f"p50 {1000 * waits[len(waits) // 2]:.1f} ms, p99 {1000 * waits[len(waits) * 99 // 100]:.1f} ms, most {1000 * waits[-1]:.1f} ms; "
+          f"most that a client was ahead {spread}; memory by tenths {[round(own) for own in tenths]} MB")
+    return waits[len(waits) * 99 // 100], tenths, spread
+
+
+def kills(server, model, frames, rounds):
+    """Kill and start; everything that was answered for is there, whole and the same."""
+    server.start()
+    status, job = server.json("POST", "/v1/videos", small(num_frames=frames, model=model))
+    want = None
+    assert status == 200, job
+    server.wait(job["id"])
+    want = server.call("GET", f"/v1/videos/{job['id']}/content")[2]
+    accepted = [job["id"]]
+    lost = 0
+    for number in range(rounds):
+        stop = threading.Event()
+
+        def submit():
+            while not stop.is_set():
+                try:
+                    status, job = server.json("POST", "/v1/videos", small(num_frames=frames, model=model))
+                    if status == 200:
+                        accepted.append(job["id"])
+                    else:
+                        time.sleep(0.02)
+                except (OSError, ValueError, KeyError, Exception):
+                    return
+
+        threads = [threading.Thread(target=submit) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(random.random() * 0.6)
+        server.kill()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        server.start()
+        # A sample now, all at the end.
+        for id in random.sample(accepted, min(5, len(accepted))):
+            status, job = server.json("GET", f"/v1/videos/{id}")
+            assert status == 200, f"round {number}: {id} is lost: {job}"
+            assert job["status"] != "failed", job
+            if job["status"] == "completed":
+                assert server.call("GET", f"/v1/videos/{id}/content")[2] == want, f"round {number}: {id} is damaged"
+    for id in accepted:
+        job = server.wait(id, limit=600)
+        assert job["status"] == "completed" and job["seed"] == 7, job
+        if server.call("GET", f"/v1/videos/{id}/content")[2] != want:
+            lost += 1
+    print(f"{rounds} times kill -9: {len(accepted)} jobs were answered for, {lost} lost or damaged")
+    assert lost == 0
