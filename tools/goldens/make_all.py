@@ -41,6 +41,8 @@ SCRIPTS = [
     "ltx2_audio.py",
     "ltx2_transformer.py",
     "ltx2_text.py",
+    "ltx2_folder.py",
+    "ltx2_pipeline.py",
 ]
 
 

@@ -104,9 +104,13 @@ impl Replica {
                     frames.frame(message.numbers[0], frame)?;
                 }
                 SOUND => {
-                    let Message { numbers: [sample, rate], values: samples, .. } =
+                    let Message { numbers: [sample, rate], shape, values: samples } =
                         Message::of(parcels)?;
-                    frames.sound(sample, Waveform { sample_rate: rate as u32, samples })?;
+                    let [_, channels] = shape[..] else { return Err(damaged()) };
+                    frames.sound(
+                        sample,
+                        Waveform { sample_rate: rate as u32, channels, samples },
+                    )?;
                 }
                 _ => return PipelineOutput::of(parcels),
             }
@@ -164,7 +168,8 @@ impl Frames for Relay {
 
     fn sound(&mut self, sample: usize, sound: Waveform) -> Result<()> {
         let numbers = [self.first + sample, sound.sample_rate as usize];
-        let (shape, values) = (vec![sound.samples.len()], sound.samples);
+        let shape = vec![sound.samples.len() / sound.channels, sound.channels];
+        let values = sound.samples;
         Ok(self.group.send_parcels(0, Message { numbers, shape, values }.parcels(SOUND))?)
     }
 

@@ -290,7 +290,7 @@ impl Exam {
             // A silent answer to a question about sound is wrong.
             let heard = |tone: &Tone| {
                 made.sounds.get(at).is_some_and(|wave| {
-                    let read = self.judge.read_tone(&wave.samples, wave.sample_rate);
+                    let read = self.judge.read_tone(&wave.mixed(), wave.sample_rate);
                     read == Some(tone.pitch(&scene))
                 })
             };

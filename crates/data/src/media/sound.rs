@@ -11,17 +11,36 @@ use crate::aside::AsideFile;
 /// No file of a sound is longer.
 const MOST_BYTES: u64 = 512 << 20;
 
-/// A mono sound.
+/// A sound of one channel or several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waveform {
     /// Samples per second.
     pub sample_rate: u32,
-    /// From -1 to 1.
+    /// How many samples there are for every moment.
+    pub channels: usize,
+    /// From -1 to 1, those of one moment beside each other.
     pub samples: Vec<f32>,
 }
 
 impl Waveform {
-    /// Reads a WAV file of whole or floating-point numbers; several channels are averaged.
+    /// A sound of one channel.
+    pub fn mono(sample_rate: u32, samples: Vec<f32>) -> Waveform {
+        Waveform { sample_rate, channels: 1, samples }
+    }
+
+    /// The samples of every channel.
+    pub fn split(&self) -> Vec<Vec<f32>> {
+        let channel = |at: usize| self.samples.iter().skip(at).step_by(self.channels).copied();
+        (0..self.channels).map(|at| channel(at).collect()).collect()
+    }
+
+    /// One channel: the mean of all.
+    pub fn mixed(&self) -> Vec<f32> {
+        let mean = |moment: &[f32]| moment.iter().sum::<f32>() / self.channels as f32;
+        self.samples.chunks_exact(self.channels).map(mean).collect()
+    }
+
+    /// Reads a WAV file of whole or floating-point numbers.
     ///
     /// # Errors
     ///
@@ -50,11 +69,11 @@ impl Waveform {
         }
         .map_err(|error| broken(error.to_string()))?;
         let channels = usize::from(channels);
-        let mean = |frame: &[f32]| frame.iter().sum::<f32>() / channels as f32;
-        let samples: Vec<f32> = values.chunks_exact(channels).map(mean).collect();
+        let whole = values.len() / channels.max(1) * channels;
+        let samples = values[..whole].to_vec();
         match samples.is_empty() || samples.iter().any(|value| !value.is_finite()) {
             true => Err(broken("it holds no sound, or values that are not finite".to_owned())),
-            false => Ok(Waveform { sample_rate, samples }),
+            false => Ok(Waveform { sample_rate, channels, samples }),
         }
     }
 
@@ -77,7 +96,7 @@ impl Waveform {
         let write = |source| Error::Write { path: path.to_owned(), source };
         let failed = |error: hound::Error| write(std::io::Error::other(error.to_string()));
         let spec = WavSpec {
-            channels: 1,
+            channels: self.channels as u16,
             sample_rate: self.sample_rate,
             bits_per_sample: 16,
             sample_format: SampleFormat::Int,
@@ -102,7 +121,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.wav");
         let samples: Vec<f32> = (0..100).map(|at| (at as f32 / 7.0).sin() * 1.2).collect();
-        Waveform { sample_rate: 8000, samples: samples.clone() }.write(&path).unwrap();
+        Waveform::mono(8000, samples.clone()).write(&path).unwrap();
         let read = Waveform::read(&path).unwrap();
         assert_eq!((read.sample_rate, read.samples.len()), (8000, 100));
         for (read, wrote) in read.samples.iter().zip(&samples) {
@@ -110,5 +129,21 @@ mod tests {
         }
         std::fs::write(&path, b"RIFFno").unwrap();
         assert!(Waveform::read(&path).is_err());
+    }
+
+    #[test]
+    fn channels_stay_apart_in_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.wav");
+        let samples = vec![0.5, -0.25, 0.0, 1.0];
+        Waveform { sample_rate: 8000, channels: 2, samples }.write(&path).unwrap();
+        let read = Waveform::read(&path).unwrap();
+        let levels: Vec<Vec<i32>> = read
+            .split()
+            .iter()
+            .map(|own| own.iter().map(|value| (value * 4.0).round() as i32).collect())
+            .collect();
+        assert_eq!((read.channels, levels), (2, vec![vec![2, 0], vec![-1, 4]]));
+        assert!((read.mixed()[0] - 0.125).abs() < 1e-3);
     }
 }

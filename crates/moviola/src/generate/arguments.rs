@@ -6,6 +6,7 @@ use clap::{ArgGroup, ValueEnum};
 use engine::{Decoding, Fit, Request, Sizing, Solving};
 use folder::lora::LoraSource;
 
+use super::more::MoreArguments;
 use super::seed::Seed;
 use crate::failure::{Failure, Outcome};
 use crate::given::GivenArguments;
@@ -13,7 +14,7 @@ use crate::layout::LayoutArguments;
 use crate::places::Kind;
 
 /// Arguments that a record tells by itself.
-const TOLD: [&str; 51] = [
+const TOLD: [&str; 60] = [
     "prompt",
     "prompts",
     "negative",
@@ -22,6 +23,15 @@ const TOLD: [&str; 51] = [
     "timesteps",
     "guidance",
     "second_guidance",
+    "audio_guidance",
+    "stg",
+    "audio_stg",
+    "stg_blocks",
+    "modality_guidance",
+    "audio_modality_guidance",
+    "guidance_rescale",
+    "audio_guidance_rescale",
+    "cross_timestep",
     "flow_shift",
     "height",
     "width",
@@ -102,6 +112,8 @@ pub(crate) struct Arguments {
     /// Guidance scale of the second expert, for models that have two [default: the first one's]
     #[arg(long = "guidance-2", value_name = "G")]
     pub(super) second_guidance: Option<f64>,
+    #[command(flatten)]
+    pub(super) more: MoreArguments,
     /// How far noise levels are moved towards noise, for models of flows [default: the model's]
     #[arg(long, value_name = "SHIFT")]
     pub(super) flow_shift: Option<f64>,
@@ -287,6 +299,7 @@ impl Arguments {
             steps: self.steps,
             guidance: self.guidance,
             second_guidance: self.second_guidance,
+            more: self.more.asked(),
             height: self.height,
             width: self.width,
             frames: self.frames,
