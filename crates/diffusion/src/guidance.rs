@@ -110,10 +110,8 @@ impl Guidance {
 
     /// The predictions that are needed for a scene with these tracks, the conditional one first.
     pub fn branches<T>(&self, tracks: &Tracks<T>) -> Vec<Branch> {
-        let own = [
-            tracks.video.as_ref().map(|_| self.video),
-            tracks.audio.as_ref().map(|_| self.audio),
-        ];
+        let own =
+            [tracks.video.as_ref().map(|_| self.video), tracks.audio.as_ref().map(|_| self.audio)];
         let any = |has: fn(Terms) -> bool| own.into_iter().flatten().any(has);
         let both = tracks.video.is_some() && tracks.audio.is_some();
         let alone = both && any(|terms| terms.modality > 1.0);

@@ -224,12 +224,12 @@ impl Sampler {
             scene.tracks().zip(prediction).map(|(track, said)| track.own(said))
         };
         if let Some(first) = predictions.first() {
-            scene.tracks().beside(first.as_ref()).named().try_map(
-                |(name, (track, said))| match said.is_none() && track.kind == TrackKind::Generated {
+            scene.tracks().beside(first.as_ref()).named().try_map(|(name, (track, said))| {
+                match said.is_none() && track.kind == TrackKind::Generated {
                     true => Err(Error::NoPrediction { track: name }),
                     false => Ok(()),
-                },
-            )?;
+                }
+            })?;
         }
         let noisy = scene.tracks().zip(tokens.clone());
         let noisy = noisy.map(|(track, tokens)| track.keep(tokens));

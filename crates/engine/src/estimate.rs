@@ -94,8 +94,8 @@ impl Pipeline {
         let tokens = video + job.sound.unwrap_or(0);
         let network = &self.description.transformers[0].network;
         let passage = Passage::of(self.transformers[0].weights(), network.depth());
-        let passes = (0..job.sampler.steps().len())
-            .map(|step| job.sampler.predictions(&job.tracks, step));
+        let passes =
+            (0..job.sampler.steps().len()).map(|step| job.sampler.predictions(&job.tracks, step));
         let passes = passes.sum::<usize>() * job.samples;
         let decode = if job.only_audio { 0.0 } else { self.decoding(job) };
         let stages = [

@@ -84,8 +84,7 @@ pub(crate) fn guidance(
         rescale: more.audio_rescale.unwrap_or(audio.rescale),
     };
     let video = checked(video, [Field::Guidance, Field::Stg, Field::Modality, Field::Rescale])?;
-    let fields =
-        [Field::AudioGuidance, Field::AudioStg, Field::AudioModality, Field::AudioRescale];
+    let fields = [Field::AudioGuidance, Field::AudioStg, Field::AudioModality, Field::AudioRescale];
     let audio = checked(audio, fields)?;
     let guidance = Guidance::of(video, audio);
     let skips = guidance.branches(tracks).contains(&diffusion::Branch::Skipped);
@@ -152,9 +151,7 @@ fn asked(more: &MoreGuidance) -> [(Field, bool); 9] {
 /// Refuses more guidance of a model that has a scale alone.
 fn alone(more: &MoreGuidance) -> Result<()> {
     match asked(more).into_iter().find(|(_, is_asked)| *is_asked) {
-        Some((field, _)) => {
-            refuse(field, "this model is guided by its prompt alone; leave it out")
-        }
+        Some((field, _)) => refuse(field, "this model is guided by its prompt alone; leave it out"),
         None => Ok(()),
     }
 }

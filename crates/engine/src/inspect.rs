@@ -169,10 +169,10 @@ fn about(model: &Description) -> Vec<Fact> {
             format!("clips of {frames} frames of {height} x {width}, {frame_rate} a second")
         }
     };
-    let sound =
-        model.sound.as_ref().map_or(String::new(), |own| {
-            format!(", sound of {} Hz", own.codec.decoded().0)
-        });
+    let sound = model
+        .sound
+        .as_ref()
+        .map_or(String::new(), |own| format!(", sound of {} Hz", own.codec.decoded().0));
     let taken: Vec<String> = model.conditions.taken().map(|own| own.to_string()).collect();
     let sampled = match &model.timesteps {
         Some(timesteps) => format!("at the timesteps {timesteps:?}, without guidance"),

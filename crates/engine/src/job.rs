@@ -203,8 +203,7 @@ impl Pipeline {
             (false, own) => own,
             (true, Preparation::Plain | Preparation::Cleaned) => Preparation::Cleaned,
             (true, Preparation::Repaired | Preparation::Stripped) => {
-                let reason =
-                    "the model's captions are read in a way of their own; leave it out";
+                let reason = "the model's captions are read in a way of their own; leave it out";
                 return Err(Error::request(Field::CleanCaption, reason));
             }
         };

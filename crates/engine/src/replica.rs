@@ -107,10 +107,8 @@ impl Replica {
                     let Message { numbers: [sample, rate], shape, values: samples } =
                         Message::of(parcels)?;
                     let [_, channels] = shape[..] else { return Err(damaged()) };
-                    frames.sound(
-                        sample,
-                        Waveform { sample_rate: rate as u32, channels, samples },
-                    )?;
+                    frames
+                        .sound(sample, Waveform { sample_rate: rate as u32, channels, samples })?;
                 }
                 _ => return PipelineOutput::of(parcels),
             }

@@ -21,8 +21,8 @@ pub use description::{
     Defaults, Description, Family, GuidanceTerms, Ladder, Meeting, NewModel, Scratch, Sound, Text,
     Transformer,
 };
-pub use models::dit::ltx2::CrossLevels;
 pub use error::{Error, Result};
+pub use models::dit::ltx2::CrossLevels;
 pub use record::{Record, SampledBy};
 pub use table::{FAMILIES, describe, family, foreign_lora, text_rules};
 pub use text::{EncoderRules, Padding, Preparation, TextRules};

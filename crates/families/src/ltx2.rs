@@ -229,7 +229,11 @@ fn translated(
     let Some(rest) = layer.strip_prefix("transformer_blocks.") else {
         let (module, rest) = layer.split_once('.').map_or((layer, ""), |(own, rest)| (own, rest));
         let renamed = find(&ROOT, module)?;
-        return Some(if rest.is_empty() { renamed.to_owned() } else { format!("{renamed}.{rest}") });
+        return Some(if rest.is_empty() {
+            renamed.to_owned()
+        } else {
+            format!("{renamed}.{rest}")
+        });
     };
     let (index, rest) = rest.split_once('.')?;
     if let Some(table) = find(&BLOCK, rest) {
@@ -249,13 +253,31 @@ mod tests {
     fn names_go_both_ways() {
         let parameters = [
             ("proj_in.weight", "patchify_proj.weight"),
-            ("audio_time_embed.emb.timestep_embedder.linear_1.bias", "audio_adaln_single.emb.timestep_embedder.linear_1.bias"),
-            ("av_cross_attn_audio_v2a_gate.linear.weight", "av_ca_v2a_gate_adaln_single.linear.weight"),
-            ("transformer_blocks.3.attn1.norm_q.weight", "transformer_blocks.3.attn1.q_norm.weight"),
-            ("transformer_blocks.3.video_to_audio_attn.norm_k.weight", "transformer_blocks.3.video_to_audio_attn.k_norm.weight"),
-            ("transformer_blocks.3.video_a2v_cross_attn_scale_shift_table", "transformer_blocks.3.scale_shift_table_a2v_ca_video"),
+            (
+                "audio_time_embed.emb.timestep_embedder.linear_1.bias",
+                "audio_adaln_single.emb.timestep_embedder.linear_1.bias",
+            ),
+            (
+                "av_cross_attn_audio_v2a_gate.linear.weight",
+                "av_ca_v2a_gate_adaln_single.linear.weight",
+            ),
+            (
+                "transformer_blocks.3.attn1.norm_q.weight",
+                "transformer_blocks.3.attn1.q_norm.weight",
+            ),
+            (
+                "transformer_blocks.3.video_to_audio_attn.norm_k.weight",
+                "transformer_blocks.3.video_to_audio_attn.k_norm.weight",
+            ),
+            (
+                "transformer_blocks.3.video_a2v_cross_attn_scale_shift_table",
+                "transformer_blocks.3.scale_shift_table_a2v_ca_video",
+            ),
             ("transformer_blocks.3.scale_shift_table", "transformer_blocks.3.scale_shift_table"),
-            ("transformer_blocks.3.ff.net.0.proj.weight", "transformer_blocks.3.ff.net.0.proj.weight"),
+            (
+                "transformer_blocks.3.ff.net.0.proj.weight",
+                "transformer_blocks.3.ff.net.0.proj.weight",
+            ),
             ("scale_shift_table", "scale_shift_table"),
             ("caption_projection.linear_1.weight", "caption_projection.linear_1.weight"),
         ];

@@ -84,7 +84,13 @@ fn describe(family: &'static Family, folder: &ModelFolder) -> Result<Description
         image_tokens: None,
         vae: Arc::new(AutoencoderKl::new(vae)),
         sound: None,
-        defaults: Defaults { steps: 20, guidance: 4.5, terms: None, size: [1, side, side], frame_rate: 1.0 },
+        defaults: Defaults {
+            steps: 20,
+            guidance: 4.5,
+            terms: None,
+            size: [1, side, side],
+            frame_rate: 1.0,
+        },
         trained_sizes: trained_sizes(config.sample_size),
         transformers: vec![Transformer {
             component: "transformer",

@@ -117,7 +117,10 @@ mod tests {
             ("lora_unet_blocks_0_cross_attn_k.alpha", "Wan"),
             ("transformer.blocks.0.video.own.to_q.lora_A.weight", "Duet"),
             ("diffusion_model.transformer_blocks.0.audio_attn1.to_q.lora_A.weight", "LTX-2"),
-            ("diffusion_model.transformer_blocks.0.audio_to_video_attn.to_q.lora_A.weight", "LTX-2"),
+            (
+                "diffusion_model.transformer_blocks.0.audio_to_video_attn.to_q.lora_A.weight",
+                "LTX-2",
+            ),
         ];
         for (key, wanted) in cases {
             assert!(foreign_lora(key).is_some_and(|title| title.contains(wanted)), "{key}");

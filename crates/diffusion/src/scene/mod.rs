@@ -67,8 +67,7 @@ impl Scene {
 
     /// The same scene for a network whose tokens do not look at each other in these blocks.
     pub fn skipping(&self, blocks: &[usize]) -> Scene {
-        let own = |track: &Track| Track { skipped: blocks.to_vec(), ..track.clone() };
-        self.tracks().map(own).into()
+        self.tracks().map(|track| track.skipping(blocks)).into()
     }
 
     /// The same scene around other clean tokens; fixed tokens stay what they are.

@@ -153,6 +153,11 @@ impl Track {
         Track { context, ..self.clone() }
     }
 
+    /// The same track, whose tokens do not look at each other in these blocks.
+    pub fn skipping(&self, blocks: &[usize]) -> Track {
+        Track { skipped: blocks.to_vec(), ..self.clone() }
+    }
+
     /// The same track around other clean tokens; those that are fixed stay, and so does a track that
     /// is given.
     pub fn with_clean(&self, clean: Tensor<3>) -> Track {

@@ -1,7 +1,7 @@
 //! Captions to embeddings: a tokenizer and a text encoder of a folder, and the rules they follow.
 
-mod network;
 mod negative;
+mod network;
 mod prompts;
 
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use folder::{ModelFolder, Weight};
 use nn::Context;
 
 pub use self::negative::{PromptSetup, encode_negative_prompt};
-pub(crate) use self::prompts::PromptEncoder;
 use self::network::TextNetwork;
+pub(crate) use self::prompts::PromptEncoder;
 
 use crate::error::Result;
 

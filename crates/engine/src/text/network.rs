@@ -175,12 +175,7 @@ impl Connected {
     ///
     /// The language model looks back only, so it reads the text and not the padding, which comes after and
     /// which the connectors hide.
-    fn embed(
-        &mut self,
-        tokens: &TokenIds,
-        mask: &Tensor<2>,
-        device: &Device,
-    ) -> Result<Tensor<3>> {
+    fn embed(&mut self, tokens: &TokenIds, mask: &Tensor<2>, device: &Device) -> Result<Tensor<3>> {
         let length = tokens.ids.len();
         let text = tokens.mask.iter().filter(|keep| **keep > 0).count().max(1);
         let store = self.component.open(device)?;
@@ -194,8 +189,7 @@ impl Connected {
         });
         let padded: Vec<Tensor<3>> = padded.collect();
         let store = self.connecting.open(device)?;
-        let Tracks { video, audio } =
-            self.connectors.apply(&Weights::new(store), &padded, mask)?;
+        let Tracks { video, audio } = self.connectors.apply(&Weights::new(store), &padded, mask)?;
         let both = Tensor::cat(video.into_iter().chain(audio).collect(), 2);
         finite::check(&both, "the connectors of the text encoder", store)?;
         Ok(both)
