@@ -82,6 +82,7 @@ impl Toy {
             context: Context::text(tensor("text", [batch, 3, self.text_width]), Some(mask)),
             size: None,
             enabled: true,
+            skipped: Vec::new(),
         };
         Inputs::video(video)
     }

@@ -42,6 +42,8 @@ SCRIPTS = [
     "ltx2_transformer.py",
     "ltx2_text.py",
     "torch_files.py",
+    "ltx2_folder.py",
+    "ltx2_pipeline.py",
 ]
 
 

@@ -48,6 +48,7 @@ pub(crate) fn pixart(dtype: DType) -> impl Fn() -> Tensor<3> {
         ),
         size: None,
         enabled: true,
+        skipped: Vec::new(),
     };
     let inputs = Inputs::video(video);
     move || run(&model, &store, &inputs, dtype)
@@ -68,6 +69,7 @@ pub(crate) fn wan(dtype: DType) -> impl Fn() -> Tensor<3> {
         context: Context::text(normal([1, 512, 4096], &device), None),
         size: None,
         enabled: true,
+        skipped: Vec::new(),
     };
     let inputs = Inputs::video(video);
     move || run(&model, &store, &inputs, dtype)

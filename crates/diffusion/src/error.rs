@@ -149,6 +149,17 @@ pub enum Error {
         scale: f64,
     },
 
+    /// A part of guidance that cannot be so.
+    #[error("{what} is {got}; it must be {want}")]
+    GuidanceTerm {
+        /// Which part.
+        what: &'static str,
+        /// What was asked for.
+        got: f64,
+        /// What it can be.
+        want: &'static str,
+    },
+
     /// A step that the schedule does not have.
     #[error("there is no step {step}; the schedule has {steps}")]
     NoStep {

@@ -60,7 +60,7 @@ mod error;
 pub use config::SchedulerConfig;
 pub use denoise::{Place, denoise};
 pub use error::{Error, Result};
-pub use guidance::{Branch, Guidance};
+pub use guidance::{Branch, Guidance, Terms};
 pub use process::{Process, VpPrediction};
 pub use random::Draw;
 pub use sampler::{Moving, Noise, Sampled, Sampler};

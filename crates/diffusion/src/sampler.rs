@@ -6,6 +6,7 @@
 use burn::tensor::Tensor;
 use nn::{Context, Inputs, Prediction, Tracks};
 
+use crate::guidance::Noisy;
 use crate::scene::{NoiseLevels, Scene, Track, TrackKind};
 use crate::{
     Branch, Draw, Error, Guidance, Process, Result, SchedulerConfig, Solver, SolverState, Step,
@@ -18,6 +19,8 @@ pub struct Sampler {
     process: Process,
     solver: Solver,
     guidance: Vec<Guidance>,
+    /// Blocks that the poorer prediction of spatio-temporal guidance skips.
+    skipped: Vec<usize>,
     /// Whether the solver follows velocities, whatever the network predicts.
     velocities: bool,
 }
@@ -56,8 +59,21 @@ impl Sampler {
         steps: usize,
         tokens: usize,
     ) -> Result<Sampler> {
-        let solver = scheduler.solver(steps, tokens)?;
-        Ok(Sampler { process, solver, guidance: Vec::new(), velocities: true }.unguided())
+        Ok(Sampler::by(process, scheduler.solver(steps, tokens)?, true))
+    }
+
+    /// Steps of a scheduler at noise levels of one's own, falling from at most 1 to above 0, which it shifts
+    /// for scenes of `tokens` tokens; without guidance.
+    ///
+    /// # Errors
+    /// The scheduler takes no levels, or they do not fall.
+    pub fn at_levels(
+        process: Process,
+        scheduler: &SchedulerConfig,
+        levels: &[f64],
+        tokens: usize,
+    ) -> Result<Sampler> {
+        Ok(Sampler::by(process, scheduler.solver_at(levels, tokens)?, true))
     }
 
     /// The few steps of a distilled network, without guidance: at each timestep clean tokens are
@@ -67,11 +83,12 @@ impl Sampler {
     /// The timesteps do not fall, or the process has no such.
     pub fn renoising(process: Process, timesteps: &[f64]) -> Result<Sampler> {
         let solver = Solver::renoise(&process, timesteps)?;
-        Ok(Sampler { process, solver, guidance: Vec::new(), velocities: false }.unguided())
+        Ok(Sampler::by(process, solver, false))
     }
 
-    fn unguided(self) -> Sampler {
-        self.guided(|_| Guidance::NONE)
+    fn by(process: Process, solver: Solver, velocities: bool) -> Sampler {
+        let guidance = vec![Guidance::NONE; solver.steps().len()];
+        Sampler { process, solver, guidance, skipped: Vec::new(), velocities }
     }
 
     /// The same with the guidance that `of` gives for the timestep of a step.
@@ -80,14 +97,43 @@ impl Sampler {
         Sampler { guidance, ..self }
     }
 
+    /// The same, whose spatio-temporal guidance skips these blocks.
+    pub fn skipping(self, blocks: Vec<usize>) -> Sampler {
+        Sampler { skipped: blocks, ..self }
+    }
+
     /// Its steps, from the noisiest to the last.
     pub fn steps(&self) -> &[Step] {
         self.solver.steps()
     }
 
-    /// Whether any step needs the unconditional prediction.
-    pub fn is_guided(&self) -> bool {
-        self.guidance.iter().any(|own| own.branches().contains(&Branch::Unconditional))
+    /// Whether any step needs the unconditional prediction for a scene with these tracks.
+    pub fn is_guided<T>(&self, tracks: &Tracks<T>) -> bool {
+        self.kinds(tracks).contains(&Branch::Unconditional)
+    }
+
+    /// Whether a whole track must be seen to guide any of its tokens.
+    pub fn sees_whole_tracks(&self) -> bool {
+        self.guidance.iter().any(Guidance::sees_whole_tracks)
+    }
+
+    /// How many different predictions steps need for a scene with these tracks.
+    pub fn most_predictions<T>(&self, tracks: &Tracks<T>) -> usize {
+        self.kinds(tracks).len()
+    }
+
+    /// How many predictions a step needs for a scene with these tracks.
+    pub fn predictions<T>(&self, tracks: &Tracks<T>, step: usize) -> usize {
+        self.guidance[step].branches(tracks).len()
+    }
+
+    /// The branches that any step needs for a scene with these tracks, the conditional one first.
+    fn kinds<T>(&self, tracks: &Tracks<T>) -> Vec<Branch> {
+        let steps = self.guidance.iter().map(|own| own.branches(tracks));
+        let mut all: Vec<Branch> = steps.flatten().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Samples what is free in a scene.
@@ -111,23 +157,29 @@ impl Sampler {
             let step = place.step;
             let tokens = tracks.clone().map(|(tokens, _)| tokens);
             let predictions = predict(step, &self.inputs(&branches, &tokens, step))?;
-            let prediction = self.guide(scene, predictions, step)?;
+            let prediction = self.guide(scene, predictions, &tokens, step)?;
             Ok::<_, E>(self.advance(scene, tracks, prediction, step, noise)?)
         })?;
         let end = end.into_iter().next().expect("one patch goes in and comes out");
         Ok(self.finish(scene, end.map(|(tokens, _)| tokens)))
     }
 
-    /// The scene as every branch of the guidance sees it, the conditional one first.
+    /// The scene as every branch that any step needs sees it, the conditional one first.
     ///
     /// # Errors
     /// A text is missing.
     pub fn branches(&self, scene: &Scene, unconditional: Option<&Context>) -> Result<Vec<Scene>> {
-        match (self.is_guided(), unconditional) {
-            (false, _) => Ok(vec![scene.clone()]),
-            (true, Some(text)) => Ok(vec![scene.clone(), scene.with_text(text)]),
-            (true, None) => Err(Error::NoUnconditional),
-        }
+        let kinds = self.kinds(&scene.tracks()).into_iter();
+        let seen = kinds.map(|kind| match kind {
+            Branch::Conditional => Ok(scene.clone()),
+            Branch::Unconditional => {
+                Ok(scene.with_text(unconditional.ok_or(Error::NoUnconditional)?))
+            }
+            Branch::Skipped => Ok(scene.skipping(&self.skipped)),
+            Branch::VideoAlone => Ok(Scene { audio: None, ..scene.clone() }),
+            Branch::AudioAlone => Ok(Scene { video: None, ..scene.clone() }),
+        });
+        seen.collect()
     }
 
     /// What a run starts from.
@@ -147,16 +199,17 @@ impl Sampler {
         step: usize,
     ) -> Vec<Inputs> {
         let (level, timestep) = (self.level(step), self.steps()[step].timestep);
-        let asked = self.guidance[step].branches().len();
+        let own = self.guidance[step].branches(tokens);
         let one = |scene: &Scene| {
             let levels =
                 scene.each(|_, track| NoiseLevels::at_timestep(level, timestep, track.samples()));
             scene.inputs(&self.process, tokens.clone(), &levels)
         };
-        branches.iter().take(asked).map(one).collect()
+        let all = self.kinds(tokens).into_iter().zip(branches);
+        all.filter(|(kind, _)| own.contains(kind)).map(|(_, scene)| one(scene)).collect()
     }
 
-    /// What the branches of a step say together about every track, `[B, N, C]`.
+    /// What the branches of a step, which starts from `tokens`, say together about every track, `[B, N, C]`.
     ///
     /// # Errors
     /// Something is to be generated that the network says nothing about.
@@ -164,18 +217,23 @@ impl Sampler {
         &self,
         scene: &Scene,
         predictions: Vec<Prediction>,
+        tokens: &Tracks<Tensor<3>>,
         step: usize,
     ) -> Result<Tracks<Tensor<3>>> {
-        let own = |prediction: Prediction| -> Result<Tracks<Tensor<3>>> {
-            scene.tracks().beside(prediction.as_ref()).named().try_map(
-                |(name, (track, said))| match said.is_none() && track.kind == TrackKind::Generated {
+        let own = |prediction: Prediction| {
+            scene.tracks().zip(prediction).map(|(track, said)| track.own(said))
+        };
+        if let Some(first) = predictions.first() {
+            scene.tracks().beside(first.as_ref()).named().try_map(|(name, (track, said))| {
+                match said.is_none() && track.kind == TrackKind::Generated {
                     true => Err(Error::NoPrediction { track: name }),
                     false => Ok(()),
-                },
-            )?;
-            Ok(scene.tracks().zip(prediction).map(|(track, said)| track.own(said)))
-        };
-        self.combine(predictions.into_iter().map(own).collect::<Result<_>>()?, step)
+                }
+            })?;
+        }
+        let noisy = scene.tracks().zip(tokens.clone());
+        let noisy = noisy.map(|(track, tokens)| track.keep(tokens));
+        self.combine(predictions.into_iter().map(own).collect(), &noisy, step)
     }
 
     /// What the predictions of a step say the video's latents will be, `[B, C, F, h, w]`: for those who look on while it is
@@ -190,33 +248,47 @@ impl Sampler {
         predictions: Vec<Prediction>,
         step: usize,
     ) -> Result<Option<Tensor<5>>> {
-        let said = self.guide(scene, predictions, step)?;
-        let (Some(track), Some(shown), Some(said)) =
-            (&scene.tracks().video, &inputs.video, said.video)
+        // Channels beside the noise are what was given.
+        let shown = Tracks {
+            video: inputs.video.as_ref().map(|own| own.tokens.clone()),
+            audio: inputs.audio.as_ref().map(|own| own.tokens.clone()),
+        };
+        let noisy = scene.tracks().zip(shown).map(|(track, tokens)| track.own(tokens));
+        let said = self.guide(scene, predictions, &noisy, step)?;
+        let (Some(track), Some(noisy), Some(said)) =
+            (scene.tracks().video, noisy.video, said.video)
         else {
             return Ok(None);
         };
         let batch = said.dims()[0];
-        // Channels beside the noise are what was given.
-        let noisy = track.own(shown.tokens.clone());
         let level = Tensor::full([batch, 1, 1], self.level(step), &noisy.device());
         Ok(Some(track.latents(self.process.clean(noisy, said, level))))
     }
 
-    /// The branches of a step as one, token by token, the conditional one first.
+    /// The branches of a step as one, token by token, the conditional one first, for the `noisy` tokens that
+    /// they are about.
     ///
     /// # Errors
     /// There are none.
     pub fn combine(
         &self,
         branches: Vec<Tracks<Tensor<3>>>,
+        noisy: &Tracks<Tensor<3>>,
         step: usize,
     ) -> Result<Tracks<Tensor<3>>> {
-        let mut branches = branches.into_iter();
-        let conditional = branches.next().ok_or(Error::NoPrediction { track: "video" })?;
-        let Some(without) = branches.next() else { return Ok(conditional) };
-        let both = conditional.zip(without);
-        Ok(both.map(|(with, without)| self.guidance[step].combine(with, without)))
+        let guidance = &self.guidance[step];
+        let kinds = guidance.branches(noisy);
+        let asked = branches.first().ok_or(Error::NoPrediction { track: "video" })?;
+        let asked = asked.as_ref().zip(noisy.as_ref()).named();
+        Ok(asked.map(|(name, (_, tokens))| {
+            let of = |own: &Tracks<Tensor<3>>| match name {
+                "video" => own.video.clone(),
+                _ => own.audio.clone(),
+            };
+            let said = kinds.iter().zip(&branches);
+            let said = said.filter_map(|(kind, own)| Some((*kind, of(own)?))).collect();
+            guidance.join(name, said, || Noisy { tokens: tokens.clone(), level: self.level(step) })
+        }))
     }
 
     /// The noise `[B, N, C]` that the solver adds to a track at a step, if it adds any.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use burn::tensor::Tensor;
 use comm::Group;
-use data::media::{Frame, Waveform};
+use data::media::Frame;
 use models::vae::{ClipDecode, DecodedFrame};
 use nn::Weights;
 use parallel::Strips;
@@ -108,14 +108,18 @@ impl Pipeline {
         shown.transpose()
     }
 
-    fn decode_sounds(&self, made: &Samples, frames: &mut dyn Frames) -> Result<()> {
-        let (Some(latents), Some(sound)) = (&made.latents.audio, self.description.sound) else {
+    fn decode_sounds(&mut self, made: &Samples, frames: &mut dyn Frames) -> Result<()> {
+        let Pipeline { setup, description, sound, .. } = self;
+        let (Some(latents), Some(own)) = (&made.latents.audio, &description.sound) else {
             return Ok(());
         };
-        // `[samples, C, T, 1, 1]`: the codec has no frequency bins.
-        let waves = sound.codec.decode(latents.clone().squeeze_dims(&[3, 4]))?;
-        for (sample, samples) in waves.into_iter().enumerate() {
-            frames.sound(sample, Waveform::mono(sound.sample_rate, samples))?;
+        // `[samples, C, T, bins, 1]`: a sample at a time needs the least memory.
+        let latents: Tensor<4> = latents.clone().squeeze_dim(4);
+        for sample in 0..latents.dims()[0] {
+            let one = latents.clone().slice_dim(0, sample..sample + 1);
+            for wave in sound.decode(own, one, &setup.device)? {
+                frames.sound(sample, wave)?;
+            }
         }
         Ok(())
     }

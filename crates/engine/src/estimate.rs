@@ -94,9 +94,8 @@ impl Pipeline {
         let tokens = video + job.sound.unwrap_or(0);
         let network = &self.description.transformers[0].network;
         let passage = Passage::of(self.transformers[0].weights(), network.depth());
-        let is_guided = |timestep: f64| job.guidance[self.description.expert(timestep)] > 1.0;
         let passes =
-            job.sampler.steps().iter().map(|step| 1 + usize::from(is_guided(step.timestep)));
+            (0..job.sampler.steps().len()).map(|step| job.sampler.predictions(&job.tracks, step));
         let passes = passes.sum::<usize>() * job.samples;
         let decode = if job.only_audio { 0.0 } else { self.decoding(job) };
         let stages = [
@@ -118,12 +117,15 @@ impl Pipeline {
     fn encoding(&self, request: &Request, job: &Job) -> f64 {
         let Some(rules) = job.rules else { return 0.0 };
         // The table of words is looked up, not multiplied.
-        let matrices = self.text.weights().iter().filter(|own| own.name.contains("block."));
-        let weights: f64 = matrices
+        let all = self.text.weights();
+        let is_table = |own: &&Weight| own.name.contains("embed") || own.name.contains("shared");
+        let weights: f64 = all
+            .iter()
+            .filter(|own| !is_table(own))
             .filter_map(Weight::matrix)
             .map(|(rows, columns)| (rows * columns) as f64)
             .sum();
-        let texts = request.prompts.len() + usize::from(job.sampler.is_guided());
+        let texts = request.prompts.len() + usize::from(job.sampler.is_guided(&job.tracks));
         2.0 * weights * rules.max_tokens as f64 * texts as f64
     }
 
@@ -188,7 +190,11 @@ impl Pipeline {
         };
         let experts = self.transformers.iter().map(|own| rounded(own.weights()));
         let vision = self.vision.as_ref().map(|own| stored(own.weights()));
-        let others = [stored(self.text.weights()), stored(self.vae.weights())];
+        let others = [
+            stored(&self.text.weights()),
+            stored(self.vae.weights()),
+            stored(&self.sound.weights()),
+        ];
         let all = experts.chain(vision).chain(others);
         match self.setup.residency {
             Residency::Kept => all.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1)),

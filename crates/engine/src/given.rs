@@ -1,5 +1,6 @@
 //! What is given beside a prompt, read and checked against the model.
 
+use data::media::Waveform;
 use diffusion::{Geometry, ReferenceScale};
 use families::{Condition, Description, EntersAs};
 
@@ -20,8 +21,15 @@ pub(crate) struct GivenMedia {
     pub(crate) mask: Option<Vec<bool>>,
     /// Clips with their height and width in pixels, and how they relate to the target.
     pub(crate) references: Vec<GivenReference>,
-    /// Samples at the model's rate.
-    pub(crate) audio: Option<Vec<f32>>,
+    /// As long as the clip.
+    pub(crate) audio: Option<GivenSound>,
+}
+
+/// A sound, channel by channel.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct GivenSound {
+    pub(crate) channels: Vec<Vec<f32>>,
+    pub(crate) sample_rate: u32,
 }
 
 /// A reference, cut to the frames that are used.
@@ -34,7 +42,7 @@ pub(crate) struct GivenReference {
 }
 
 impl GivenMedia {
-    /// Reads and checks everything; `size` is that of the clip, `sound` the steps of its sound. Pictures
+    /// Reads and checks everything; `size` is that of the clip, `sound` the steps and seconds of its sound. Pictures
     /// of other proportions become those of the clip by `fit`.
     ///
     /// # Errors
@@ -43,7 +51,7 @@ impl GivenMedia {
         given: &Given,
         model: &Description,
         (size, fit): ([usize; 3], Fit),
-        sound: Option<usize>,
+        sound: Option<(usize, f64)>,
         only_audio: bool,
     ) -> Result<GivenMedia> {
         takes(given, model)?;
@@ -95,10 +103,13 @@ impl GivenMedia {
                 None => None,
             },
             references: references(given, model, (size, fit))?,
-            audio: match (&given.audio, model.sound, sound) {
-                (Some(audio), Some(own), Some(steps)) => {
-                    let samples = media::samples(audio, own.sample_rate)?;
-                    Some(fitting(samples, steps * own.codec.block)?)
+            audio: match (&given.audio, &model.sound, sound) {
+                (Some(audio), Some(own), Some((_, seconds))) => {
+                    let [rate, _, _] = own.codec.clock();
+                    let heard = media::sound(audio, rate as u32)?;
+                    let refused = |err: nn::Error| Error::request(Field::Audio, err.to_string());
+                    own.codec.accepts(heard.sample_rate).map_err(refused)?;
+                    Some(fitting(&heard, seconds)?)
                 }
                 _ => None,
             },
@@ -318,12 +329,15 @@ fn references(
     given.references.iter().map(one).collect()
 }
 
-/// Exactly `wanted` samples: what is too long is cut, what is too short refused.
-fn fitting(mut samples: Vec<f32>, wanted: usize) -> Result<Vec<f32>> {
-    if samples.len() < wanted {
-        let reason = format!("it has {} samples, but the clip lasts {wanted}", samples.len());
+/// So many seconds of a sound: what is too long is cut, what is too short refused.
+fn fitting(sound: &Waveform, seconds: f64) -> Result<GivenSound> {
+    let mut channels = sound.split();
+    let wanted = (seconds * f64::from(sound.sample_rate)).round() as usize;
+    let length = channels.first().map_or(0, Vec::len);
+    if length < wanted {
+        let reason = format!("it has {length} samples, but the clip lasts {wanted}");
         return Err(Error::request(Field::Audio, reason));
     }
-    samples.truncate(wanted);
-    Ok(samples)
+    channels.iter_mut().for_each(|own| own.truncate(wanted));
+    Ok(GivenSound { channels, sample_rate: sound.sample_rate })
 }

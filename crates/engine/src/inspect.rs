@@ -161,15 +161,18 @@ fn component(path: &Path) -> Result<Inspection> {
 /// What a model is for, line by line.
 fn about(model: &Description) -> Vec<Fact> {
     let fact = |name: &str, value: String| (name.to_owned(), value);
-    let Defaults { steps, guidance, size: [frames, height, width], frame_rate } = model.defaults;
+    let Defaults { steps, guidance, size: [frames, height, width], frame_rate, .. } =
+        model.defaults;
     let made = match model.geometry.grouping {
         Grouping::Picture => format!("pictures of {height} x {width}"),
         Grouping::Causal | Grouping::Even => {
             format!("clips of {frames} frames of {height} x {width}, {frame_rate} a second")
         }
     };
-    let sound =
-        model.sound.map_or(String::new(), |own| format!(", sound of {} Hz", own.sample_rate));
+    let sound = model
+        .sound
+        .as_ref()
+        .map_or(String::new(), |own| format!(", sound of {} Hz", own.codec.decoded().0));
     let taken: Vec<String> = model.conditions.taken().map(|own| own.to_string()).collect();
     let sampled = match &model.timesteps {
         Some(timesteps) => format!("at the timesteps {timesteps:?}, without guidance"),

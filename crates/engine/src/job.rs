@@ -10,6 +10,7 @@ use crate::captions::{self, Captions};
 use crate::error::{Error, Field, Result};
 use crate::fit::Frame;
 use crate::given::{GivenMedia, GivenReference};
+use crate::guidance::{GuidanceUsed, MoreGuidance, guidance};
 use crate::pipeline::Pipeline;
 use crate::plan::SolverUsed;
 use crate::request::{Decoding, Request, Sizing, Solving};
@@ -31,6 +32,10 @@ pub(crate) struct Job {
     pub(crate) steps: usize,
     /// Guidance scales, one for each expert.
     pub(crate) guidance: Vec<f64>,
+    /// The rest of guidance, for models that have it.
+    pub(crate) more: Option<MoreGuidance>,
+    /// What is made or looked at.
+    pub(crate) tracks: Tracks<()>,
     pub(crate) rules: Option<TextRules>,
     /// Embedded captions, if given.
     pub(crate) captions: Option<Captions>,
@@ -62,14 +67,19 @@ impl Pipeline {
         let frame = Frame::of(request, model)?;
         let (size, delivered, latents) = sizes(model, request, frame.size)?;
         let frame_rate = frame_rate(model, request)?;
-        let Sampling { sampler, solver, steps, guidance } = sampling(model, request, latents)?;
+        let sound = sound_steps(model, request, size[0], frame_rate)?;
+        let sees = !request.only_audio || request.given.iter().any(|own| own.video.is_some());
+        let tracks = Tracks { video: sees.then_some(()), audio: sound.map(|_| ()) };
+        let Sampling { sampler, solver, steps, guidance, more } =
+            sampling(model, request, latents, &tracks)?;
+        self.check_stages(&sampler, &tracks)?;
+        let is_guided = sampler.is_guided(&tracks);
         let rules = self.rules(request)?;
         unused(model, request)?;
         check_cache(model, request)?;
         let captions = match &request.prompt_embeds {
             Some(path) => {
-                let given =
-                    captions::given(path, self.text_width(), sampler.is_guided(), self.device());
+                let given = captions::given(path, self.text_width(), is_guided, self.device());
                 let given = given.and_then(|all| all.only(path, request.prompt_embeds_row));
                 Some(given.map_err(|err| err.of_field(Field::PromptEmbeds))?)
             }
@@ -79,14 +89,14 @@ impl Pipeline {
         let samples = request.samples(prompts)?;
         let mut notes: Vec<String> = frame.note().into_iter().collect();
         if captions.is_none() {
-            notes.extend(self.check_prompts(request, rules.as_ref(), sampler.is_guided())?);
+            notes.extend(self.check_prompts(request, rules.as_ref(), is_guided)?);
         }
         if request.decoding == Decoding::Tiled {
             model.vae.check_tiling().map_err(|err| of(Field::Decoding, &err))?;
         }
-        let sound = sound_steps(model, request, size[0], frame_rate)?;
         let framed = (size, frame.fit);
-        let read = |given| GivenMedia::read(given, model, framed, sound, request.only_audio);
+        let heard = sound.map(|steps| (steps, size[0] as f64 / frame_rate));
+        let read = |given| GivenMedia::read(given, model, framed, heard, request.only_audio);
         let given = request.given.iter().map(read).collect::<Result<Vec<_>>>()?;
         let makes = Made {
             video: (!request.only_audio && !given.iter().all(GivenMedia::is_whole_clip))
@@ -107,6 +117,8 @@ impl Pipeline {
             solver,
             steps,
             guidance,
+            more,
+            tracks,
             rules,
             captions,
             given,
@@ -147,9 +159,27 @@ impl Pipeline {
             tiled: request.decoding == Decoding::Tiled,
             caches_steps: request.first_block_cache.is_some(),
             latent_rows: (!job.only_audio).then_some(job.latents[1]),
-            branches: 1 + usize::from(job.sampler.is_guided()),
+            branches: job.sampler.most_predictions(&job.tracks),
             samples: job.samples,
         })
+    }
+
+    /// Refuses guidance that needs more than the tokens at hand where stages work on some of them.
+    fn check_stages(&self, sampler: &Sampler, tracks: &Tracks<()>) -> Result<()> {
+        if self.setup.pipefusion.is_none() {
+            return Ok(());
+        }
+        if sampler.sees_whole_tracks() && sampler.most_predictions(tracks) > 1 {
+            let reason = "stages see a part of the tokens, and this is about all of them; give 0, or no stages";
+            return Err(Error::request(Field::Rescale, reason));
+        }
+        match sampler.most_predictions(tracks) > 3 {
+            true => {
+                let reason = "stages pass both streams on together; give 1 for both, or no stages";
+                Err(Error::request(Field::Modality, reason))
+            }
+            false => Ok(()),
+        }
     }
 
     /// The rules for captions, as the request changes them; none where there is no encoder.
@@ -172,9 +202,8 @@ impl Pipeline {
         let preparation = match (request.clean_caption, own.preparation) {
             (false, own) => own,
             (true, Preparation::Plain | Preparation::Cleaned) => Preparation::Cleaned,
-            (true, Preparation::Repaired) => {
-                let reason =
-                    "the model's captions are always repaired in a way of their own; leave it out";
+            (true, Preparation::Repaired | Preparation::Stripped) => {
+                let reason = "the model's captions are read in a way of their own; leave it out";
                 return Err(Error::request(Field::CleanCaption, reason));
             }
         };
@@ -209,15 +238,16 @@ impl Pipeline {
             };
             Ok(patchify(noise, model.geometry.patch))
         };
-        let audio = |(own, steps): (Sound, usize)| -> Result<Tensor<3>> {
-            let want = [samples, own.codec.block, steps, 1];
+        let audio = |(own, steps): (&Sound, usize)| -> Result<Tensor<3>> {
+            let [channels, bins] = own.codec.latent_shape();
+            let want = [samples, channels, steps, bins];
             let meaning = "sounds, channels, time and frequency of the latents";
             let noise = tensors::rows(path, "audio_noise", (want, meaning), row, device)?;
             Ok(model.geometry.audio(&noise).values)
         };
         Ok(Tracks {
             video: makes.video.map(video).transpose()?,
-            audio: model.sound.zip(makes.audio).map(audio).transpose()?,
+            audio: model.sound.as_ref().zip(makes.audio).map(audio).transpose()?,
         })
     }
 }
@@ -311,22 +341,17 @@ struct Sampling {
     solver: SolverUsed,
     steps: usize,
     guidance: Vec<f64>,
+    more: Option<MoreGuidance>,
 }
 
-fn sampling(model: &Description, request: &Request, latents: [usize; 3]) -> Result<Sampling> {
-    if request.second_guidance.is_some() && model.transformers.len() == 1 {
-        let reason = "this model has one expert; leave it out";
-        return Err(Error::request(Field::SecondGuidance, reason));
-    }
+fn sampling(
+    model: &Description,
+    request: &Request,
+    latents: [usize; 3],
+    tracks: &Tracks<()>,
+) -> Result<Sampling> {
     let few = request.few_timesteps(model.timesteps.as_deref())?;
-    // A student of few steps has its teacher's guidance in itself, so that it is run without.
-    let usual = if few.is_some() { 1.0 } else { model.defaults.guidance };
-    let first = request.guidance.unwrap_or(usual);
-    let second = request.second_guidance.unwrap_or(first);
-    let guidance = [
-        Guidance::new(first).map_err(|err| of(Field::Guidance, &err))?,
-        Guidance::new(second).map_err(|err| of(Field::SecondGuidance, &err))?,
-    ];
+    let guidance = guidance(model, request, tracks, few.is_some())?;
     let (sampler, solver, steps) = match few {
         Some(timesteps) => {
             renoises(request)?;
@@ -343,14 +368,19 @@ fn sampling(model: &Description, request: &Request, latents: [usize; 3]) -> Resu
             let tokens = (0..3).map(|axis| latents[axis] / patch[axis]).product();
             let steps = request.steps.unwrap_or(model.defaults.steps);
             let scheduler = scheduler(model, request)?;
-            let sampler = Sampler::scheduled(model.process.clone(), &scheduler, steps, tokens)
-                .map_err(|err| of(Field::Steps, &err))?;
+            let process = model.process.clone();
+            let sampler = match model.ladder.levels(steps) {
+                Some(levels) => Sampler::at_levels(process, &scheduler, &levels, tokens),
+                None => Sampler::scheduled(process, &scheduler, steps, tokens),
+            };
+            let sampler = sampler.map_err(|err| of(Field::Steps, &err))?;
             (sampler, SolverUsed::of(&scheduler), steps)
         }
     };
-    let scales = guidance[..model.transformers.len()].iter().map(Guidance::scale).collect();
-    let sampler = sampler.guided(|timestep| guidance[model.expert(timestep)]);
-    Ok(Sampling { sampler, solver, steps, guidance: scales })
+    let GuidanceUsed { experts, stg_blocks, more } = guidance;
+    let scales = experts.iter().map(Guidance::scale).collect();
+    let sampler = sampler.guided(|timestep| experts[model.expert(timestep)]).skipping(stg_blocks);
+    Ok(Sampling { sampler, solver, steps, guidance: scales, more })
 }
 
 /// Refuses what only a scheduler has.
@@ -383,7 +413,7 @@ fn sound_steps(
 ) -> Result<Option<usize>> {
     let given = request.given.iter().any(|given| given.audio.is_some());
     if request.only_audio && (model.sound.is_none() || request.without_audio) {
-        let reason = match model.sound {
+        let reason = match &model.sound {
             None => "this model makes no sound; give the name of a picture or a video",
             Some(_) => "the sound is left out, so nothing would be made",
         };
@@ -397,9 +427,9 @@ fn sound_steps(
             Err(Error::request(Field::WithoutAudio, "a sound is given; leave one of them out"))
         }
         (None, false) | (Some(_), true) => Ok(None),
-        (Some(sound), false) => {
-            let samples = frames as f64 / frame_rate * f64::from(sound.sample_rate);
-            sizes::check_sound((samples / sound.codec.block as f64).round()).map(Some)
+        (Some(_), false) => {
+            let steps = frames as f64 / frame_rate * model.geometry.clock.latents_per_second();
+            sizes::check_sound(steps.round_ties_even()).map(Some)
         }
     }
 }

@@ -3,10 +3,11 @@
 use burn::tensor::{Device, Tensor};
 use data::media::{self, Waveform};
 use data::preprocess::{is_white, touched};
+use families::Resampling;
 
 use crate::error::{Error, Field, Result};
 use crate::request::{Audio, Fit, Media};
-use crate::source_image::SourceImage;
+use crate::source_image::{Filter, SourceImage};
 
 /// Frames that were given, as they were read.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,9 +100,19 @@ impl Pictures {
         }
     }
 
-    /// `[1, 3, frames, height, width]` from -1 to 1: whole pictures, stretched by Lanczos's filter.
-    pub(crate) fn clip(&self, size: [usize; 2], device: &Device) -> Tensor<5> {
-        let frame = |picture: &SourceImage| picture.conditioning(size, device).unsqueeze_dim(2);
+    /// `[1, 3, frames, height, width]` from -1 to 1: whole pictures, stretched.
+    pub(crate) fn clip(
+        &self,
+        size: [usize; 2],
+        resampling: Resampling,
+        device: &Device,
+    ) -> Tensor<5> {
+        let filter = match resampling {
+            Resampling::Lanczos => Filter::Lanczos,
+            Resampling::Bilinear => Filter::Bilinear,
+        };
+        let frame =
+            |picture: &SourceImage| picture.conditioning(size, filter, device).unsqueeze_dim(2);
         Tensor::cat(self.0.iter().map(frame).collect(), 2)
     }
 
@@ -126,25 +137,14 @@ impl Pictures {
     }
 }
 
-/// The samples of a sound at `rate`.
+/// A sound; samples in memory are at `rate`.
 ///
 /// # Errors
-/// It cannot be read, or plays at another rate.
-pub(crate) fn samples(audio: &Audio, rate: u32) -> Result<Vec<f32>> {
-    let path = match audio {
-        Audio::Samples(samples) => return Ok(samples.to_vec()),
-        Audio::File(path) => path,
-    };
-    let sound = Waveform::read(path).map_err(|err| unreadable(Field::Audio, &err))?;
-    match sound.sample_rate == rate {
-        true => Ok(sound.mixed()),
-        false => Err(Error::request(
-            Field::Audio,
-            format!(
-                "it has {} samples a second, but the model hears {rate}; resample it",
-                sound.sample_rate
-            ),
-        )),
+/// It cannot be read.
+pub(crate) fn sound(audio: &Audio, rate: u32) -> Result<Waveform> {
+    match audio {
+        Audio::Samples(samples) => Ok(Waveform::mono(rate, samples.to_vec())),
+        Audio::File(path) => Waveform::read(path).map_err(|err| unreadable(Field::Audio, &err)),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::job::Job;
 use crate::progress::Progress;
 use crate::replica::Replica;
 use crate::request::Request;
+use crate::sound::SoundParts;
 use crate::stages::Prepared;
 use crate::tensors;
 use crate::text::PromptEncoder;
@@ -86,6 +87,7 @@ pub struct Pipeline {
     /// In the order of the description.
     pub(crate) transformers: Vec<Component>,
     pub(crate) vae: Component,
+    pub(crate) sound: SoundParts,
     pub(crate) vision: Option<Vision>,
 }
 
@@ -116,7 +118,7 @@ pub trait Frames {
 /// What a request gave besides its frames and sounds.
 #[derive(Clone, Debug, Default)]
 pub struct PipelineOutput {
-    /// The final latents, before the VAE, in the model's own scaling, unless only sound was made.
+    /// The final latents, before the VAE, as diffusers hands them out, unless only sound was made.
     pub latents: Option<Latents>,
     /// The final latents of the sound, `[samples, C, T, bins]`, if there is one.
     pub audio_latents: Option<Tensor<4>>,
@@ -167,11 +169,12 @@ impl Pipeline {
             })?,
             false => Component::of(Store::new("no parameters")),
         };
+        let sound = SoundParts::open(&folder, &description)?;
         let vision = match description.image_tokens {
             Some(_) => Some(Vision::open(&folder)?),
             None => None,
         };
-        Ok(Pipeline { setup: setup.clone(), description, text, transformers, vae, vision })
+        Ok(Pipeline { setup: setup.clone(), description, text, transformers, vae, sound, vision })
     }
 
     /// A model that is in memory only: one in training, of a family that needs no encoders.
@@ -188,6 +191,7 @@ impl Pipeline {
             text,
             transformers: vec![Component::of(store)],
             vae: Component::of(Store::new("no parameters")),
+            sound: SoundParts::none(),
             vision: None,
         })
     }
@@ -238,7 +242,7 @@ impl Pipeline {
     /// # Errors
     /// The request does not fit the model.
     pub fn is_guided(&self, request: &Request) -> Result<bool> {
-        self.job(request).map(|job| job.sampler.is_guided())
+        self.job(request).map(|job| job.sampler.is_guided(&job.tracks))
     }
 
     /// The same model for a rank of a mesh, whose ranks run requests together as a plan says.
@@ -265,11 +269,12 @@ impl Pipeline {
     /// # Errors
     /// Their files cannot be read any more.
     pub fn open_all(&mut self) -> Result<()> {
-        let Pipeline { setup, text, transformers, vae, vision, .. } = self;
+        let Pipeline { setup, text, transformers, vae, sound, vision, .. } = self;
         for component in transformers.iter_mut().chain([vae]) {
             component.open(&setup.device)?;
         }
         text.open_weights(&setup.device)?;
+        sound.open_weights(&setup.device)?;
         vision.iter_mut().try_for_each(|vision| vision.open_weights(&setup.device))
     }
 
@@ -298,6 +303,8 @@ impl Pipeline {
         progress: &mut dyn Progress,
         frames: &mut dyn Frames,
     ) -> Result<PipelineOutput> {
+        let rule = job.more.as_ref().and_then(|more| more.cross_levels);
+        self.description.meet_by(rule);
         let replica = Replica::of(&self.setup.mesh, job.samples);
         if replica.owns() {
             frames.begin(job.samples, if job.only_audio { 0 } else { job.size[0] })?;
@@ -312,6 +319,7 @@ impl Pipeline {
         let conditionings = self.condition(job, progress)?;
         self.release(|own| {
             own.vae.close();
+            own.sound.close();
             own.vision.iter_mut().for_each(Vision::close);
         });
         drop(preparing);
@@ -327,8 +335,12 @@ impl Pipeline {
             };
             self.decode(request, job, &sampled, progress, receiver)?;
         }
-        self.release(|own| own.vae.close());
-        replica.collect(Some(sampled.output(&self.description, job)), frames)
+        let output = self.output(sampled, job)?;
+        self.release(|own| {
+            own.vae.close();
+            own.sound.close();
+        });
+        replica.collect(Some(output), frames)
     }
 
     /// Puts other parameters in the place of the transformer's, or of its first expert's: a model in
@@ -408,7 +420,7 @@ fn transformers(
         let family = description.family;
         // A single file may be one of the family's own code, as ComfyUI has it.
         let rename: Option<Rename> = setup.transformer.is_some().then(|| {
-            let rename: Rename = Arc::new(move |name: &str| family.diffusers_parameter(name));
+            let rename: Rename = Arc::new(move |name: &str| family.transformer_parameter(name));
             rename
         });
         let component = Component::renaming(files, storage, &ignored, rename, |weights| {

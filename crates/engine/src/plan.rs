@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::error::Result;
 use crate::estimate::Estimate;
+use crate::guidance::MoreGuidance;
 use crate::job::Job;
 use crate::pipeline::{Frames, Pipeline, PipelineOutput};
 use crate::progress::Progress;
@@ -38,6 +39,8 @@ pub struct Used {
     pub timesteps: Vec<f64>,
     /// Guidance scales, one for each expert.
     pub guidance: Vec<f64>,
+    /// The rest of guidance, for models that have it.
+    pub more: Option<MoreGuidance>,
     /// Text tokens at the most, where an encoder reads the prompts.
     pub max_tokens: Option<usize>,
     /// How pictures come to have the size of the clip.
@@ -103,6 +106,7 @@ impl Pipeline {
             solver: job.solver.clone(),
             timesteps: job.sampler.steps().iter().map(|step| step.timestep).collect(),
             guidance: job.guidance.clone(),
+            more: job.more.clone(),
             max_tokens: job.rules.filter(|_| job.captions.is_none()).map(|rules| rules.max_tokens),
             fit: job.frame.fit,
             sounds: job.sound.is_some(),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::{Device, Tensor};
 use diffusion::{Noise, Scene, Track, TrackKind};
-use families::{Condition, EntersAs, Text};
+use families::{Condition, EntersAs, Sound, Text};
 use folder::Weight;
 use kernels::Activation;
 use nn::{
@@ -248,7 +248,7 @@ impl Pipeline {
         let patch: usize = model.geometry.patch.iter().product();
         nn::Tracks {
             video: Some(model.vae.latent_channels() * patch),
-            audio: model.sound.map(|sound| sound.codec.block),
+            audio: model.sound.as_ref().map(Sound::channels),
         }
     }
 
@@ -341,8 +341,9 @@ impl Pipeline {
                 .video
                 .map(|_| self.few_video(video, &context, job))
                 .transpose()?,
-            audio: model.sound.zip(workload.tokens.audio).map(|(sound, _)| {
-                let latents = Tensor::zeros([1, sound.codec.block, audio, 1], device);
+            audio: model.sound.as_ref().zip(workload.tokens.audio).map(|(sound, _)| {
+                let [channels, bins] = sound.codec.latent_shape();
+                let latents = Tensor::zeros([1, channels, audio, bins], device);
                 Track::new(TrackKind::Generated, model.geometry.audio(&latents), context.clone())
             }),
         };

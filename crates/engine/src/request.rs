@@ -7,6 +7,7 @@ use data::media::Frame;
 use families::{Condition, TextRules};
 
 use crate::error::{Error, Field, Result};
+use crate::guidance::MoreGuidance;
 
 /// Samples of one run at the most; the latents of all of them are held until the end.
 const MOST_SAMPLES: usize = 10_000;
@@ -27,6 +28,8 @@ pub struct Request {
     pub guidance: Option<f64>,
     /// Guidance scale of the second expert, for models that have two; the first one's if not given.
     pub second_guidance: Option<f64>,
+    /// Guidance of models that are pushed away from more than a prompt.
+    pub more: MoreGuidance,
     /// Height in pixels; the model's own if not given.
     pub height: Option<usize>,
     /// Width in pixels; the model's own if not given.
@@ -86,6 +89,7 @@ impl Default for Request {
             steps: None,
             guidance: None,
             second_guidance: None,
+            more: MoreGuidance::default(),
             height: None,
             width: None,
             frames: None,

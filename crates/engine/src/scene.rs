@@ -27,8 +27,8 @@ pub(crate) struct Conditioning {
     references: Vec<Reference>,
     /// An image encoder's tokens, `[1, L, D]`.
     pub(crate) image: Option<Tensor<3>>,
-    /// Latents `[1, C, T, 1]` of a given sound.
-    sound: Option<Tensor<4>>,
+    /// Latents `[1, C, T, bins]` of a given sound.
+    pub(crate) sound: Option<Tensor<4>>,
 }
 
 impl Conditioning {
@@ -72,9 +72,6 @@ impl Conditioning {
             _ => own.fix(given, model, job, device, encode)?,
         }
         own.refer(given, model, job, device, encode)?;
-        if let (Some(samples), Some(sound)) = (&given.audio, model.sound) {
-            own.sound = Some(sound.codec.encode(samples, device)?.unsqueeze_dim(3));
-        }
         Ok(own)
     }
 
@@ -87,7 +84,7 @@ impl Conditioning {
         device: &Device,
         encode: Encode<'_>,
     ) -> Result<()> {
-        let geometry = &model.geometry;
+        let (geometry, filter) = (&model.geometry, model.conditions.resampling);
         let [_, height, width] = job.size;
         let last = job.latents[0] - 1;
         let mut here = vec![false; job.latents[0]];
@@ -99,7 +96,7 @@ impl Conditioning {
         };
         let clip = given.video.as_ref().or(given.video_prefix.as_ref());
         if let Some(pictures) = clip {
-            put(&mut self.clean, 0, encode(pictures.clip([height, width], device))?);
+            put(&mut self.clean, 0, encode(pictures.clip([height, width], filter, device))?);
         }
         let first = given.image.iter().map(|picture| (0, picture));
         let later = given.keyframes.iter().map(|(at, picture)| (*at, picture));
@@ -132,7 +129,7 @@ impl Conditioning {
     ) -> Result<()> {
         let target = model.geometry.video(&self.clean, &[job.frame_rate])?.positions;
         for own in &given.references {
-            let latents = encode(own.pictures.clip(own.size, device))?;
+            let latents = encode(own.pictures.clip(own.size, model.conditions.resampling, device))?;
             let tokens = model.geometry.video(&latents, &[job.frame_rate])?;
             let time = model.geometry.coordinates.time;
             let positions = own.scale.align(time, tokens.positions, &target);
@@ -160,7 +157,8 @@ fn still(
     // A causal VAE treats the first latent frame apart, so another one is taken from behind it.
     let behind = usize::from(at > 0 && model.geometry.frames(2) != 2 * model.geometry.frames(1));
     let count = model.geometry.frames(behind + 1);
-    let clip = picture.clip([height, width], device).repeat_dim(2, count);
+    let filter = model.conditions.resampling;
+    let clip = picture.clip([height, width], filter, device).repeat_dim(2, count);
     Ok(encode(clip)?.slice_dim(2, behind..behind + 1))
 }
 
@@ -175,7 +173,9 @@ fn beside(
 ) -> Result<Tensor<3>> {
     let [_, height, width] = job.size;
     let pictures = [given.image.as_ref(), given.last_image.as_ref()];
-    let pictures = pictures.into_iter().flatten().map(|it| it.clip([height, width], device));
+    let filter = model.conditions.resampling;
+    let pictures =
+        pictures.into_iter().flatten().map(|it| it.clip([height, width], filter, device));
     let channels = picture_channels(pictures.collect(), job.size[0], model, encode)?;
     Ok(patchify(channels, model.geometry.patch))
 }
@@ -260,12 +260,13 @@ fn video(samples: &[(&Conditioning, &Context)], model: &Description, job: &Job) 
 }
 
 fn audio(samples: &[(&Conditioning, &Context)], model: &Description, job: &Job) -> Option<Track> {
-    let (sound, steps) = model.sound.zip(job.sound)?;
+    let (sound, steps) = model.sound.as_ref().zip(job.sound)?;
     let given = samples.iter().filter_map(|(own, _)| own.sound.clone()).collect::<Vec<_>>();
     let (kind, latents) = match given.len() == samples.len() {
         true => (TrackKind::Given, Tensor::cat(given, 0)),
         false => {
-            let shape = [samples.len(), sound.codec.block, steps, 1];
+            let [channels, bins] = sound.codec.latent_shape();
+            let shape = [samples.len(), channels, steps, bins];
             (TrackKind::Generated, Tensor::zeros(shape, &samples[0].0.clean.device()))
         }
     };

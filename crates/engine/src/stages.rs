@@ -6,7 +6,6 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use comm::Mesh;
 use diffusion::{Grouping, Noise, Sampled, Scene, Step};
-use families::Description;
 use nn::{
     CacheReport, Context, FirstBlockCache, Inputs, Network, Precision, Prediction, Provider,
     Rounded, Store, Tracks, Weights,
@@ -71,21 +70,33 @@ pub(crate) struct Samples {
     cache: Option<CacheReport>,
 }
 
-impl Samples {
-    pub(crate) fn output(self, model: &Description, job: &Job) -> PipelineOutput {
+impl Pipeline {
+    /// What a run leaves, as diffusers hands it out.
+    pub(crate) fn output(&mut self, made: Samples, job: &Job) -> Result<PipelineOutput> {
+        let device = self.device().clone();
+        let Pipeline { description, vae, sound, .. } = self;
+        let mut released = |latents: Tensor<5>| -> Result<Tensor<5>> {
+            let store = vae.open(&device)?;
+            Ok(description.vae.released(&Weights::new(store), latents)?)
+        };
         // A clip that was only looked at was not made.
-        let video = self.latents.video.filter(|_| !job.only_audio);
-        let video = video.map(|latents| match model.geometry.grouping {
+        let video = made.latents.video.filter(|_| !job.only_audio);
+        let video = video.map(&mut released).transpose()?;
+        let video = video.map(|latents| match description.geometry.grouping {
             Grouping::Picture => Latents::Picture(latents.squeeze_dim(2)),
             Grouping::Causal | Grouping::Even => Latents::Clip(latents),
         });
-        let audio = self.latents.audio.map(|latents| latents.squeeze_dim(4));
-        let (unpasted, cache) = (self.unpasted, self.cache);
-        PipelineOutput { latents: video, audio_latents: audio, unpasted, cache }
+        let unpasted = made.unpasted.map(&mut released).transpose()?;
+        let audio = match (made.latents.audio, &description.sound) {
+            (Some(latents), Some(own)) => {
+                Some(sound.released(own, latents.squeeze_dim(4), &device)?)
+            }
+            _ => None,
+        };
+        let cache = made.cache;
+        Ok(PipelineOutput { latents: video, audio_latents: audio, unpasted, cache })
     }
-}
 
-impl Pipeline {
     /// Prompts to embeddings.
     pub(crate) fn encode(
         &mut self,
@@ -94,7 +105,7 @@ impl Pipeline {
         prompts: Range<usize>,
         progress: &mut dyn Progress,
     ) -> Result<Captions> {
-        let negative = job.sampler.is_guided().then_some(request.negative.as_str());
+        let negative = job.sampler.is_guided(&job.tracks).then_some(request.negative.as_str());
         let device = self.device().clone();
         let prompts = &request.prompts[prompts];
         self.text.encode((prompts, negative), job.rules.as_ref(), &device, progress)
@@ -107,7 +118,7 @@ impl Pipeline {
         progress: &mut dyn Progress,
     ) -> Result<Vec<Conditioning>> {
         let device = self.device().clone();
-        let Pipeline { description, vae, vision, .. } = self;
+        let Pipeline { description, vae, vision, sound, .. } = self;
         let given = job.given.iter().filter(|given| **given != Default::default()).count();
         if given > 0 {
             progress.begin("condition", given);
@@ -122,6 +133,12 @@ impl Pipeline {
                 Ok(latents)
             };
             let mut own = Conditioning::new(media, description, job, &device, &mut encode)?;
+            if let (Some(given), Some(codec), Some(steps)) =
+                (&media.audio, &description.sound, job.sound)
+            {
+                let given = (&given.channels[..], given.sample_rate);
+                own.sound = Some(sound.encode(codec, given, steps, &device)?);
+            }
             if let Some(vision) = vision {
                 let pictures = [&media.image, &media.last_image].into_iter().flatten();
                 let pictures: Vec<_> = pictures.map(|picture| picture.first()).collect();

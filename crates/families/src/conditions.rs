@@ -69,6 +69,16 @@ pub enum EntersAs {
     Channels,
 }
 
+/// How pictures that are given come to have another size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resampling {
+    /// By Lanczos's filter.
+    #[default]
+    Lanczos,
+    /// By lines between neighbours.
+    Bilinear,
+}
+
 /// Which conditions a model takes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
@@ -79,6 +89,8 @@ pub struct Conditions {
     pub mask_channels: usize,
     /// How many times smaller the references are that it was trained with.
     pub reference_scale: usize,
+    /// How pictures come to have the size of the clip.
+    pub resampling: Resampling,
 }
 
 impl Conditions {

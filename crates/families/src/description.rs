@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use data::world::{SoundBlocks, Words};
-use diffusion::{Geometry, Process, SchedulerConfig};
+use data::world::Words;
+use diffusion::{Geometry, Process, SchedulerConfig, Terms};
 use folder::ModelFolder;
 use folder::lora::Names;
+use models::dit::ltx2::CrossLevels;
+use models::sound::SoundCodec;
 use models::vae::Vae;
 use nn::{Network, Split};
 use schemars::{Schema, SchemaGenerator};
@@ -35,6 +37,8 @@ pub struct Family {
     pub original_name: fn(&str) -> Option<String>,
     /// The way back: diffusers' name of what the family's own code calls so.
     pub diffusers_name: fn(&str) -> Option<String>,
+    /// How the names of tensors begin that a single file holds beside the transformer's.
+    pub other_parts: &'static [&'static str],
     /// Parts of keys that give away a LoRA of this family.
     pub lora_signs: &'static [&'static str],
     /// Which layers split how over ranks, by the end of their names.
@@ -81,6 +85,8 @@ pub struct Description {
     pub process: Process,
     /// How the folder says it is sampled.
     pub scheduler: SchedulerConfig,
+    /// Where the steps of the scheduler stand before it shifts them.
+    pub ladder: Ladder,
     /// The timesteps of a student of few steps, if the folder records them.
     pub timesteps: Option<Vec<f64>>,
     /// How clips are cut into latents and tokens.
@@ -109,8 +115,31 @@ pub struct Transformer {
     pub component: &'static str,
     /// The network.
     pub network: Arc<dyn Network>,
+    /// The same network by another rule for the levels where its streams meet, if it has two.
+    pub meeting: Option<Meeting>,
     /// Tensors that published files hold and no version of the model uses.
     pub ignored: Vec<String>,
+}
+
+/// Makes a network that follows a rule for the levels where its streams meet.
+pub type Meeting = Arc<dyn Fn(CrossLevels) -> Arc<dyn Network> + Send + Sync>;
+
+/// Where the steps of a scheduler stand before it shifts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ladder {
+    /// Where the scheduler puts them.
+    Scheduler,
+    /// Evenly from pure noise down to one step above none.
+    Even,
+}
+
+impl Ladder {
+    /// The levels of so many steps, if they are not the scheduler's own.
+    pub fn levels(self, steps: usize) -> Option<Vec<f64>> {
+        let count = steps.max(1) as f64;
+        (self == Ladder::Even)
+            .then(|| (0..steps).map(|step| (count - step as f64) / count).collect())
+    }
 }
 
 /// How prompts become embeddings.
@@ -128,12 +157,30 @@ pub enum Text {
 }
 
 /// How sound becomes latents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Sound {
     /// The codec.
-    pub codec: SoundBlocks,
-    /// Samples per second.
-    pub sample_rate: u32,
+    pub codec: Arc<dyn SoundCodec>,
+    /// The folders of its VAE and of its vocoder, if it has parameters.
+    pub components: Option<[&'static str; 2]>,
+}
+
+impl Sound {
+    /// Values of a token.
+    pub fn channels(&self) -> usize {
+        self.codec.latent_shape().iter().product()
+    }
+}
+
+/// Guidance of models that are pushed away from more than an empty prompt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GuidanceTerms {
+    /// The video's; its scale is that of the model's defaults.
+    pub video: Terms,
+    /// The sound's.
+    pub audio: Terms,
+    /// The block that spatio-temporal guidance skips.
+    pub skipped: usize,
 }
 
 /// What is made unless told otherwise.
@@ -143,6 +190,8 @@ pub struct Defaults {
     pub steps: usize,
     /// Guidance scale.
     pub guidance: f64,
+    /// More guidance, for models that have it.
+    pub terms: Option<GuidanceTerms>,
     /// Frames, height and width in pixels.
     pub size: [usize; 3],
     /// Frames per second.
@@ -162,6 +211,12 @@ impl Family {
             .find_map(|prefix| name.strip_prefix(prefix))
             .unwrap_or(name);
         renamed_parameter(bare, self.diffusers_name).unwrap_or_else(|| bare.to_owned())
+    }
+
+    /// The name of a tensor of a single file as diffusers has it, if it is the transformer's.
+    pub fn transformer_parameter(&self, name: &str) -> Option<String> {
+        let foreign = self.other_parts.iter().any(|part| name.starts_with(part));
+        (!foreign).then(|| self.diffusers_parameter(name))
     }
 
     /// What a LoRA may call its layers.
@@ -189,6 +244,15 @@ impl Description {
     /// The rules of a text encoder of the family's own.
     pub fn text_rules(&self, index: usize) -> Option<TextRules> {
         self.family.text.get(index).map(|own| own.rules)
+    }
+
+    /// Follows a rule for the levels where the streams meet, the one of the training if none is asked for.
+    pub fn meet_by(&mut self, rule: Option<CrossLevels>) {
+        for own in &mut self.transformers {
+            if let Some(meeting) = &own.meeting {
+                own.network = meeting(rule.unwrap_or_default());
+            }
+        }
     }
 
     /// Whether pictures are shown to the transformer as channels beside the noise.

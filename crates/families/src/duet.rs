@@ -5,19 +5,20 @@
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor, TensorData};
 use data::Clip;
 use data::world::{SoundBlocks, SpaceToDepth, Words};
 use diffusion::{AudioClock, Geometry, Grouping, Process, SchedulerConfig};
 use folder::{ModelFolder, agree};
 use models::dit::duet::{Duet, DuetConfig, DuetPrediction};
+use models::sound::{SoundCodec, SoundWeights};
 use models::vae::{ClipDecode, DecodedFrame, Vae};
 use nn::{Error, Split, Weights};
 use serde_json::{Value, json};
 
 use crate::conditions::{Condition, Conditions, EntersAs};
 use crate::description::{
-    Defaults, Description, Family, NewModel, Scratch, Sound, Text, Transformer,
+    Defaults, Description, Family, Ladder, NewModel, Scratch, Sound, Text, Transformer,
 };
 use crate::error::Result;
 
@@ -31,6 +32,7 @@ pub(crate) static FAMILY: Family = Family {
     kept: &[],
     original_name: |_| None,
     diffusers_name: |_| None,
+    other_parts: &[],
     lora_signs: &["video.own", "video.words"],
     splits: &[
         ("to_q", Split::Columns),
@@ -110,9 +112,10 @@ fn of(
         ("video_channels of transformer", config.video_channels),
     )?;
     let rate = config.audio_rate.round().max(1.0) as u32;
-    let sound = config
-        .audio_channels
-        .map(|block| Sound { codec: SoundBlocks { block }, sample_rate: rate * block as u32 });
+    let sound = config.audio_channels.map(|block| {
+        let codec = Arc::new(Sounds { blocks: SoundBlocks { block }, rate });
+        Sound { codec, components: None }
+    });
     let all = Condition::ALL.into_iter().filter(|own| *own != Condition::Audio || sound.is_some());
     let all: Vec<Condition> = all.collect();
     Ok(Description {
@@ -123,6 +126,7 @@ fn of(
             DuetPrediction::Velocity => Process::Flow,
         },
         scheduler,
+        ladder: Ladder::Scheduler,
         timesteps: None,
         geometry: Geometry {
             factors: block,
@@ -136,14 +140,74 @@ fn of(
         image_tokens: None,
         vae: Arc::new(Blocks(codec)),
         sound,
-        defaults: Defaults { steps: 16, guidance: 2.0, size: [8, 32, 32], frame_rate },
+        defaults: Defaults { steps: 16, guidance: 2.0, terms: None, size: [8, 32, 32], frame_rate },
         trained_sizes: Vec::new(),
         transformers: vec![Transformer {
             component: "transformer",
             network: Arc::new(Duet { config }),
+            meeting: None,
             ignored: Vec::new(),
         }],
     })
+}
+
+/// Blocks of samples as a codec without parameters.
+struct Sounds {
+    blocks: SoundBlocks,
+    /// Blocks per second.
+    rate: u32,
+}
+
+impl SoundCodec for Sounds {
+    fn declare_vae(&self, _: &Weights<'_>) -> nn::Result<()> {
+        Ok(())
+    }
+
+    fn declare_vocoder(&self, _: &Weights<'_>) -> nn::Result<()> {
+        Ok(())
+    }
+
+    fn latent_shape(&self) -> [usize; 2] {
+        [self.blocks.block, 1]
+    }
+
+    fn clock(&self) -> [usize; 3] {
+        [self.rate as usize * self.blocks.block, self.blocks.block, 1]
+    }
+
+    fn decoded(&self) -> (u32, usize) {
+        (self.rate * self.blocks.block as u32, 1)
+    }
+
+    fn accepts(&self, rate: u32) -> nn::Result<()> {
+        let (own, _) = self.decoded();
+        match rate == own {
+            true => Ok(()),
+            false => Err(Error::Shape {
+                what: "a sound",
+                got: format!("one of {rate} samples a second"),
+                want: format!("the model hears {own}; resample it"),
+            }),
+        }
+    }
+
+    fn encode(&self, _: &Weights<'_>, channels: &[Vec<f32>], rate: u32) -> nn::Result<Tensor<4>> {
+        self.accepts(rate)?;
+        let whole = channels.iter().map(Vec::len).min().unwrap_or(0);
+        let whole = whole / self.blocks.block.max(1) * self.blocks.block;
+        let mean = |at: usize| {
+            channels.iter().map(|own| own[at]).sum::<f32>() / channels.len().max(1) as f32
+        };
+        let mixed: Vec<f32> = (0..whole).map(mean).collect();
+        let latents = self.blocks.encode(&mixed, &Device::flex());
+        Ok(latents.map_err(refused)?.unsqueeze_dim(3))
+    }
+
+    fn decode(&self, _: &SoundWeights<'_>, latents: Tensor<4>) -> nn::Result<Tensor<3>> {
+        let waves = self.blocks.decode(latents.squeeze_dim(3)).map_err(refused)?;
+        let shape = [waves.len(), 1, waves.first().map_or(0, Vec::len)];
+        Ok(Tensor::from_data(TensorData::new(waves.concat(), shape), &Device::flex()))
+    }
 }
 
 /// Blocks of pixels as a VAE without parameters.

@@ -8,6 +8,7 @@ mod conditions;
 mod description;
 mod duet;
 mod error;
+mod ltx2;
 mod pixart;
 mod pixart_sigma;
 mod record;
@@ -15,9 +16,13 @@ mod table;
 mod text;
 mod wan;
 
-pub use conditions::{Condition, Conditions, EntersAs};
-pub use description::{Defaults, Description, Family, NewModel, Scratch, Sound, Text, Transformer};
+pub use conditions::{Condition, Conditions, EntersAs, Resampling};
+pub use description::{
+    Defaults, Description, Family, GuidanceTerms, Ladder, Meeting, NewModel, Scratch, Sound, Text,
+    Transformer,
+};
 pub use error::{Error, Result};
+pub use models::dit::ltx2::CrossLevels;
 pub use record::{Record, SampledBy};
 pub use table::{FAMILIES, describe, family, foreign_lora, text_rules};
 pub use text::{EncoderRules, Padding, Preparation, TextRules};

@@ -9,7 +9,7 @@ use models::vae::kl::{AutoencoderKl, KlConfig};
 use nn::Split;
 
 use crate::conditions::Conditions;
-use crate::description::{Defaults, Description, Family, Text, Transformer};
+use crate::description::{Defaults, Description, Family, Ladder, Text, Transformer};
 use crate::error::Result;
 use crate::text::{EncoderRules, Padding, Preparation, TextRules};
 
@@ -33,6 +33,7 @@ pub(crate) const ALPHA: Family = Family {
     kept: &Pixart::KEPT,
     original_name: |_| None,
     diffusers_name: |_| None,
+    other_parts: &[],
     lora_signs: &["transformer_blocks"],
     splits: &[
         ("to_q", Split::Columns),
@@ -68,13 +69,14 @@ fn describe(family: &'static Family, folder: &ModelFolder) -> Result<Description
         process: scheduler.process(),
         scheduler,
         boundary: None,
+        ladder: Ladder::Scheduler,
         timesteps: None,
         geometry: Geometry {
             patch: [1, config.patch, config.patch],
             factors: [1, factor, factor],
             grouping: Grouping::Picture,
             coordinates: Coordinates { time: Time::Absent, scale: [1.0; 3], span: Some(span) },
-            clock: AudioClock::ltx2(),
+            clock: AudioClock::usual(),
             told_size: config.takes_size,
         },
         text: Text::Encoders { key: "caption_channels", width: config.caption_width },
@@ -82,12 +84,19 @@ fn describe(family: &'static Family, folder: &ModelFolder) -> Result<Description
         image_tokens: None,
         vae: Arc::new(AutoencoderKl::new(vae)),
         sound: None,
-        defaults: Defaults { steps: 20, guidance: 4.5, size: [1, side, side], frame_rate: 1.0 },
+        defaults: Defaults {
+            steps: 20,
+            guidance: 4.5,
+            terms: None,
+            size: [1, side, side],
+            frame_rate: 1.0,
+        },
         trained_sizes: trained_sizes(config.sample_size),
         transformers: vec![Transformer {
             component: "transformer",
             network: Arc::new(Pixart { config }),
             // A table that the network computes instead.
+            meeting: None,
             ignored: vec!["pos_embed.pos_embed".to_owned()],
         }],
     })

@@ -6,11 +6,11 @@ use crate::description::{Description, Family};
 use crate::error::Result;
 use crate::record::Record;
 use crate::text::TextRules;
-use crate::{duet, pixart, pixart_sigma, wan};
+use crate::{duet, ltx2, pixart, pixart_sigma, wan};
 
 /// Every family there is.
-pub const FAMILIES: [&Family; 4] =
-    [&pixart::FAMILY, &pixart_sigma::FAMILY, &wan::FAMILY, &duet::FAMILY];
+pub const FAMILIES: [&Family; 5] =
+    [&pixart::FAMILY, &pixart_sigma::FAMILY, &wan::FAMILY, &ltx2::FAMILY, &duet::FAMILY];
 
 /// The family of a name in recipes.
 pub fn family(name: &str) -> Option<&'static Family> {
@@ -74,11 +74,10 @@ pub fn text_rules(
 /// The family of models that a key of a LoRA gives away, ours or not.
 pub fn foreign_lora(key: &str) -> Option<&'static str> {
     /// Families that we do not have, and parts of keys that only they have.
-    const OTHERS: [(&[&str], &str); 5] = [
+    const OTHERS: [(&[&str], &str); 4] = [
         (&["double_blocks", "single_blocks", "single_transformer_blocks"], "Flux or HunyuanVideo"),
         (&["joint_blocks", "joint_transformer_blocks"], "Stable Diffusion 3"),
         (&["down_blocks", "up_blocks", "mid_block", "input_blocks", "output_blocks"], "a U-Net"),
-        (&["audio_attn", "audio_ff"], "LTX-2"),
         (&["attn.to_add_out", "attn.add_q_proj", "attn_to_add_out"], "Stable Diffusion 3 or Flux"),
     ];
     let has = |signs: &[&str]| signs.iter().any(|sign| key.contains(sign));
@@ -117,6 +116,11 @@ mod tests {
             ("diffusion_model.blocks.0.self_attn.q.lora_A.weight", "Wan"),
             ("lora_unet_blocks_0_cross_attn_k.alpha", "Wan"),
             ("transformer.blocks.0.video.own.to_q.lora_A.weight", "Duet"),
+            ("diffusion_model.transformer_blocks.0.audio_attn1.to_q.lora_A.weight", "LTX-2"),
+            (
+                "diffusion_model.transformer_blocks.0.audio_to_video_attn.to_q.lora_A.weight",
+                "LTX-2",
+            ),
         ];
         for (key, wanted) in cases {
             assert!(foreign_lora(key).is_some_and(|title| title.contains(wanted)), "{key}");

@@ -35,6 +35,8 @@ pub enum Preparation {
     Cleaned,
     /// Characters repaired, white space joined; its case stays.
     Repaired,
+    /// As it is, without surrounding space.
+    Stripped,
 }
 
 /// What becomes of the padding of an embedding.
@@ -44,6 +46,8 @@ pub enum Padding {
     Masked,
     /// It is set to zero, and the transformer looks at it.
     Zeroed,
+    /// The encoder leaves none: something that it learnt stands in its place.
+    Filled,
 }
 
 impl Preparation {
@@ -56,6 +60,7 @@ impl Preparation {
             Preparation::Plain => caption::plain(text),
             Preparation::Cleaned => caption::cleaned(text).map_err(folder::Error::from)?,
             Preparation::Repaired => caption::repaired(text),
+            Preparation::Stripped => text.trim().to_owned(),
         })
     }
 }
@@ -65,7 +70,7 @@ impl Padding {
     pub fn apply(self, tokens: Tensor<3>, mask: &Tensor<2>) -> Tensor<3> {
         let [batch, length, width] = tokens.dims();
         match self {
-            Padding::Masked => tokens,
+            Padding::Masked | Padding::Filled => tokens,
             Padding::Zeroed => {
                 let mask = mask.clone().reshape([batch, length, 1]);
                 tokens * mask.expand([batch, length, width])
@@ -94,13 +99,16 @@ impl TextRules {
             ))
             .into());
         };
+        if self.padding == Padding::Filled {
+            return Ok(Context::text(tokens, (missing > 0).then_some(mask)));
+        }
         let device = tokens.device();
         let tokens = Padding::Zeroed.apply(tokens, &mask);
         let tokens = Tensor::cat(vec![tokens, Tensor::zeros([batch, missing, width], &device)], 1);
         let mask = Tensor::cat(vec![mask, Tensor::zeros([batch, missing], &device)], 1);
         Ok(match self.padding {
             Padding::Masked => Context::text(tokens, Some(mask)),
-            Padding::Zeroed => Context::text(tokens, None),
+            Padding::Zeroed | Padding::Filled => Context::text(tokens, None),
         })
     }
 }

@@ -12,7 +12,7 @@ use models::vae::wan::{AutoencoderKlWan, WanVaeConfig};
 use nn::Split;
 
 use crate::conditions::{Condition, Conditions, EntersAs};
-use crate::description::{Defaults, Description, Family, Text, Transformer};
+use crate::description::{Defaults, Description, Family, Ladder, Text, Transformer};
 use crate::error::Result;
 use crate::text::{EncoderRules, Padding, Preparation, TextRules};
 
@@ -33,6 +33,7 @@ pub(crate) static FAMILY: Family = Family {
     kept: &Wan::KEPT,
     original_name,
     diffusers_name,
+    other_parts: &[],
     lora_signs: &["self_attn", "cross_attn", "condition_embedder", "blocks."],
     splits: &[
         ("to_q", Split::Columns),
@@ -79,6 +80,7 @@ fn describe(family: &'static Family, folder: &ModelFolder) -> Result<Description
         boundary,
         process: Process::Flow,
         scheduler,
+        ladder: Ladder::Scheduler,
         timesteps: None,
         geometry: Geometry { factors, ..Geometry::indices(config.patch) },
         text: Text::Encoders { key: "text_dim", width: config.text_width },
@@ -89,6 +91,7 @@ fn describe(family: &'static Family, folder: &ModelFolder) -> Result<Description
         defaults: Defaults {
             steps: 50,
             guidance: 5.0,
+            terms: None,
             size: [81, 480, 832],
             frame_rate: if first_frame { 24.0 } else { 16.0 },
         },
@@ -104,7 +107,7 @@ fn experts(folder: &ModelFolder) -> Result<(Vec<Transformer>, WanConfig, Option<
     let transformer = |component, config: WanConfig| {
         let network = Wan { config };
         let ignored = network.ignored();
-        Transformer { component, network: Arc::new(network), ignored }
+        Transformer { component, network: Arc::new(network), meeting: None, ignored }
     };
     let config = read("transformer")?;
     let first = transformer("transformer", config.clone());

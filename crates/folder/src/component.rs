@@ -78,8 +78,8 @@ pub struct Component {
     given: bool,
 }
 
-/// A model's name for a tensor that a file may call otherwise.
-pub type Rename = std::sync::Arc<dyn Fn(&str) -> String + Send + Sync>;
+/// A model's name for a tensor that a file may call otherwise; none for what belongs to something else.
+pub type Rename = std::sync::Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Low-rank changes to a component, merged into its weights whenever it is opened.
 #[derive(Clone, Debug)]
@@ -205,8 +205,9 @@ impl Component {
 /// A store under the names of the model.
 fn renamed(store: Store, rename: Option<&Rename>) -> Result<Store> {
     let Some(rename) = rename else { return Ok(store) };
-    let (origin, count) = (store.origin().to_owned(), store.iter().count());
-    let store = store.renamed(|name| Some(rename(name)));
+    let count = store.iter().filter(|(name, _)| rename(name).is_some()).count();
+    let origin = store.origin().to_owned();
+    let store = store.renamed(|name| rename(name));
     match store.iter().count() == count {
         true => Ok(store),
         false => Err(Error::Unfit(format!("{origin} holds a tensor under two of its names"))),

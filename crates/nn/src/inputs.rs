@@ -47,6 +47,8 @@ pub struct Modality {
     pub size: Option<SizeCondition>,
     /// Whether this stream takes part at all.
     pub enabled: bool,
+    /// Blocks in which its tokens do not look at each other, for networks that can be asked so.
+    pub skipped: Vec<usize>,
 }
 
 /// Noise levels as the network's timesteps: few distinct ones, and which of them each token has.

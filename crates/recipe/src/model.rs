@@ -124,7 +124,7 @@ impl Model {
     pub fn with_weights(self, file: &Path, device: &Device) -> Result<Model> {
         let family = self.description.family;
         let store = Store::open(&[file.to_owned()], Precision::Stored, device)?;
-        let mut store = store.renamed(|name| Some(family.diffusers_parameter(name)));
+        let mut store = store.renamed(|name| family.transformer_parameter(name));
         let transformer = &self.description.transformers[self.expert];
         transformer.ignored.iter().for_each(|name| _ = store.remove(name));
         store.agree(&[], |weights| transformer.network.declare(weights))?;

@@ -52,14 +52,14 @@ pub struct Tokens {
 
 impl Geometry {
     /// Token indices for places, patches of `patch`, a causal VAE of 4 frames and 8 x 8 pixels per
-    /// latent, LTX-2's clock.
+    /// latent, the usual clock.
     pub fn indices(patch: [usize; 3]) -> Geometry {
         Geometry {
             patch,
             factors: [4, 8, 8],
             grouping: Grouping::Causal,
             coordinates: Coordinates::indices(),
-            clock: AudioClock::ltx2(),
+            clock: AudioClock::usual(),
             told_size: false,
         }
     }

@@ -65,6 +65,11 @@ impl Scene {
         self.tracks().map(|track| track.with_text(text)).into()
     }
 
+    /// The same scene for a network whose tokens do not look at each other in these blocks.
+    pub fn skipping(&self, blocks: &[usize]) -> Scene {
+        self.tracks().map(|track| track.skipping(blocks)).into()
+    }
+
     /// The same scene around other clean tokens; fixed tokens stay what they are.
     pub fn with_clean(&self, clean: Tracks<Tensor<3>>) -> Scene {
         let own = |(track, clean): (&Track, Option<_>)| match clean {

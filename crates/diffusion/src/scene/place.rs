@@ -79,8 +79,8 @@ pub struct AudioClock {
 }
 
 impl AudioClock {
-    /// LTX-2's: 25 latents a second.
-    pub fn ltx2() -> AudioClock {
+    /// LTX-2's, the only one that is published: 25 latents a second.
+    pub fn usual() -> AudioClock {
         AudioClock { rate: 16_000, hop: 160, factor: 4 }
     }
 

@@ -46,6 +46,8 @@ pub struct Track {
     /// Channels that stand beside those of the noisy tokens, `[B, N, C']`, for families that are
     /// shown pictures so.
     pub beside: Option<Tensor<3>>,
+    /// Blocks in which its tokens do not look at each other.
+    pub skipped: Vec<usize>,
     fixed: Option<Fixed>,
     references: Vec<Reference>,
     /// Where all tokens are, those of the references first.
@@ -80,6 +82,7 @@ impl Track {
             context,
             size: None,
             beside: None,
+            skipped: Vec::new(),
             fixed: None,
             references: Vec::new(),
             clean_index: None,
@@ -148,6 +151,11 @@ impl Track {
             image: self.context.image.clone(),
         };
         Track { context, ..self.clone() }
+    }
+
+    /// The same track, whose tokens do not look at each other in these blocks.
+    pub fn skipping(&self, blocks: &[usize]) -> Track {
+        Track { skipped: blocks.to_vec(), ..self.clone() }
     }
 
     /// The same track around other clean tokens; those that are fixed stay, and so does a track that
@@ -222,6 +230,7 @@ impl Track {
             context: self.context.clone(),
             size: self.size.clone(),
             enabled: true,
+            skipped: self.skipped.clone(),
         }
     }
 

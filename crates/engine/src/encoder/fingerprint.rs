@@ -33,6 +33,9 @@ pub(super) fn of(
     let video = format!("{} {video}", class("vae"));
 
     let mut files = network(folder, &encoder)?;
+    if folder.has("connectors") {
+        files.extend(network(folder, "connectors")?);
+    }
     let tokenizer = folder.component(&tokenizer)?;
     files.extend(TOKENIZER.map(|file| tokenizer.join(file)).into_iter().filter(|it| it.is_file()));
     let TextRules { preparation, max_tokens, padding } = rules;

@@ -56,7 +56,7 @@ impl FolderEncoder {
         let text = TextEncoder::open(&folder, 0)?;
         if let Text::Encoders { key, width } = &description.text {
             let key = format!("{key} of transformer");
-            agree(("d_model of text_encoder", text.width()), (&key, *width))?;
+            agree(("width of what text_encoder gives", text.width()), (&key, *width))?;
         }
         let vae = Component::new(folder.weights("vae")?, Storage::STORED, &[], |weights| {
             description.vae.declare(weights)

@@ -81,9 +81,9 @@ impl SourceImage {
     }
 
     /// What an image-to-video model is conditioned with, `[1, 3, height, width]` from -1 to 1: the
-    /// whole picture, stretched by Lanczos's filter.
-    pub fn conditioning(&self, size: [usize; 2], device: &Device) -> Tensor<4> {
-        let resized = self.resized(size, Filter::Lanczos);
+    /// whole picture, stretched.
+    pub fn conditioning(&self, size: [usize; 2], filter: Filter, device: &Device) -> Tensor<4> {
+        let resized = self.resized(size, filter);
         planes(&resized.pixels, device, |_, level| 2.0 * (f32::from(level) / 255.0) - 1.0)
     }
 }

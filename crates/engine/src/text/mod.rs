@@ -1,23 +1,23 @@
-//! Captions to embeddings: a tokenizer and a T5 encoder of a folder, and the rules they follow.
+//! Captions to embeddings: a tokenizer and a text encoder of a folder, and the rules they follow.
 
 mod negative;
+mod network;
 mod prompts;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Tensor};
 use families::{Padding, TextRules};
 use folder::tokenizer::{Cut, Tokenizer};
-use folder::{Component, ModelFolder, Storage, Weight};
-use models::text::t5::{T5Config, T5Encoder};
-use nn::{Context, Weights};
+use folder::{ModelFolder, Weight};
+use nn::Context;
 
 pub use self::negative::{PromptSetup, encode_negative_prompt};
+use self::network::TextNetwork;
 pub(crate) use self::prompts::PromptEncoder;
 
 use crate::error::Result;
-use crate::finite;
 
 /// Letters of what is not read of a caption that are shown.
 const SHOWN: usize = 40;
@@ -38,7 +38,7 @@ impl PromptEmbedding {
     pub fn context(self) -> Context {
         match self.padding {
             Padding::Masked => Context::text(self.tokens, Some(self.mask)),
-            Padding::Zeroed => Context::text(self.tokens, None),
+            Padding::Zeroed | Padding::Filled => Context::text(self.tokens, None),
         }
     }
 
@@ -79,8 +79,7 @@ pub fn encoder_bytes(folder: &ModelFolder, index: usize) -> Result<u64> {
 pub(crate) struct TextEncoder {
     rules: TextRules,
     tokenizer: Arc<Tokenizer>,
-    network: T5Encoder,
-    component: Component,
+    network: TextNetwork,
 }
 
 impl TextEncoder {
@@ -91,16 +90,12 @@ impl TextEncoder {
     /// A part is missing, damaged or unsupported.
     pub(crate) fn open(folder: &ModelFolder, index: usize) -> Result<TextEncoder> {
         let [encoder, tokenizer] = names(index);
-        let config = T5Config::from_json(&folder.text(&encoder, "config.json")?)?;
-        let network = T5Encoder::new(config);
-        let weights = folder.weights(&encoder)?;
-        let component = Component::new(weights, Storage::STORED, &T5Encoder::IGNORED, |weights| {
-            network.declare(weights)
-        })?;
+        let network = TextNetwork::open(folder, &encoder)?;
         let tokenizer =
             Tokenizer::open(&folder.component(&tokenizer)?).map_err(folder::Error::from)?;
+        network.check(&tokenizer)?;
         let rules = families::text_rules(folder, (index, &encoder), tokenizer.max_length())?;
-        Ok(TextEncoder { rules, tokenizer: Arc::new(tokenizer), network, component })
+        Ok(TextEncoder { rules, tokenizer: Arc::new(tokenizer), network })
     }
 
     /// How captions are embedded unless a request says otherwise.
@@ -110,7 +105,7 @@ impl TextEncoder {
 
     /// The width of an embedding.
     pub(crate) fn width(&self) -> usize {
-        self.network.config.width
+        self.network.width()
     }
 
     /// Opens the weights.
@@ -118,17 +113,17 @@ impl TextEncoder {
     /// # Errors
     /// Their files cannot be read any more.
     pub(crate) fn open_weights(&mut self, device: &Device) -> Result<()> {
-        Ok(self.component.open(device).map(drop)?)
+        self.network.open_weights(device)
     }
 
     /// Its weights, as they are stored.
-    pub(crate) fn weights(&self) -> &[Weight] {
-        self.component.weights()
+    pub(crate) fn weights(&self) -> Vec<Weight> {
+        self.network.weights()
     }
 
     /// Lets go of the weights.
     pub(crate) fn close(&mut self) {
-        self.component.close();
+        self.network.close();
     }
 
     /// What of a caption the rules leave unread, in words that follow its name.
@@ -161,14 +156,7 @@ impl TextEncoder {
     ) -> Result<PromptEmbedding> {
         let text = rules.preparation.apply(caption)?;
         let tokens = self.tokenizer.encode(&text, rules.max_tokens).map_err(folder::Error::from)?;
-        let shape = [1, tokens.ids.len()];
-        let ids: Vec<i64> = tokens.ids.iter().map(|id| i64::from(*id)).collect();
-        let mask: Vec<f32> = tokens.mask.iter().map(|keep| f32::from(*keep)).collect();
-        let ids: Tensor<2, Int> = Tensor::from_data(TensorData::new(ids, shape), device);
-        let mask: Tensor<2> = Tensor::from_data(TensorData::new(mask, shape), device);
-        let store = self.component.open(device)?;
-        let tokens = self.network.encode(&Weights::new(store), ids, mask.clone())?;
-        finite::check(&tokens, "the text encoder", store)?;
+        let (tokens, mask) = self.network.embed(&tokens, device)?;
         let tokens = rules.padding.apply(tokens, &mask);
         Ok(PromptEmbedding { tokens, mask, padding: rules.padding })
     }

@@ -35,7 +35,7 @@ impl PromptEncoder {
             Text::Encoders { key, width } => {
                 let encoder = TextEncoder::open(folder, 0)?;
                 let key = format!("{key} of transformer");
-                agree(("d_model of text_encoder", encoder.width()), (&key, *width))?;
+                agree(("width of what text_encoder gives", encoder.width()), (&key, *width))?;
                 Ok(PromptEncoder::Encoder(Box::new(encoder)))
             }
         }
@@ -83,10 +83,10 @@ impl PromptEncoder {
     }
 
     /// The weights of the encoder, as they are stored.
-    pub(crate) fn weights(&self) -> &[Weight] {
+    pub(crate) fn weights(&self) -> Vec<Weight> {
         match self {
             PromptEncoder::Encoder(encoder) => encoder.weights(),
-            PromptEncoder::Words(_) => &[],
+            PromptEncoder::Words(_) => Vec::new(),
         }
     }
 

@@ -251,10 +251,13 @@ fn folders_of_mixed_parts_are_refused() {
     refuses(&copy, ["z_dim of vae is 4", "out_channels of transformer is 7"]);
     let copy = Copy::of("wan-tiny");
     copy.json("transformer/config.json", |config| config["text_dim"] = 9.into());
-    refuses(&copy, ["d_model of text_encoder is 8", "text_dim of transformer is 9"]);
+    refuses(&copy, ["width of what text_encoder gives is 8", "text_dim of transformer is 9"]);
     let copy = Copy::of("pixart-tiny");
     copy.json("transformer/config.json", |config| config["caption_channels"] = 9.into());
-    refuses(&copy, ["d_model of text_encoder is 20", "caption_channels of transformer is 9"]);
+    refuses(
+        &copy,
+        ["width of what text_encoder gives is 20", "caption_channels of transformer is 9"],
+    );
     let copy = Copy::of("pixart-tiny");
     copy.json("model_index.json", |index| index["_class_name"] = "OtherPipeline".into());
     refuses(&copy, ["OtherPipeline", "WanPipeline"]);

@@ -3,5 +3,6 @@
 mod encoder;
 mod folder;
 mod lora;
+mod ltx2;
 mod negative;
 mod pictures;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use burn::tensor::{Device, Tensor};
-use engine::{ClipPreprocessor, SourceImage};
+use engine::{ClipPreprocessor, Filter, SourceImage};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -78,7 +78,10 @@ fn the_conditioning_picture_is_that_of_diffusers() {
     let cases =
         [("shrunk", [16, 24]), ("tall", [56, 16]), ("wide", [8, 64]), ("one_way", [40, 16])];
     for (case, size) in cases {
-        check(&format!("conditioning.{case}"), image.conditioning(size, &Device::flex()));
+        check(
+            &format!("conditioning.{case}"),
+            image.conditioning(size, Filter::Lanczos, &Device::flex()),
+        );
     }
 }
 

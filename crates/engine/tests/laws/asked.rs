@@ -110,11 +110,22 @@ fn with_heads(golden: &Path, temporary: &Path) -> PathBuf {
         let Ok(text) = std::fs::read_to_string(&config) else { continue };
         let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
         value["num_layers"] = json!(DEPTH);
-        value["num_attention_heads"] = json!(HEADS);
-        value["attention_head_dim"] = json!(HEAD_WIDTH);
-        for width in ["cross_attention_dim", "added_kv_proj_dim"] {
-            if value.get(width).is_some_and(serde_json::Value::is_number) {
-                value[width] = json!(HEADS * HEAD_WIDTH);
+        // Where captions come in the width of the streams, that width is the folder's: it has as many heads.
+        let fixed = value.get("use_prompt_embeddings") == Some(&json!(false));
+        let is_number = |value: &serde_json::Value, key: &str| {
+            value.get(key).is_some_and(serde_json::Value::is_number)
+        };
+        for stream in ["", "audio_"].into_iter().filter(|_| !fixed) {
+            let key = |name: &str| format!("{stream}{name}");
+            if !is_number(&value, &key("num_attention_heads")) {
+                continue;
+            }
+            value[key("num_attention_heads")] = json!(HEADS);
+            value[key("attention_head_dim")] = json!(HEAD_WIDTH);
+            for width in ["cross_attention_dim", "added_kv_proj_dim"].map(key) {
+                if is_number(&value, &width) {
+                    value[width] = json!(HEADS * HEAD_WIDTH);
+                }
             }
         }
         std::fs::write(config, value.to_string()).unwrap();
@@ -182,6 +193,7 @@ pub(crate) fn requests(model: &Description) -> Vec<(&'static str, Request)> {
         height: Some(height),
         width: Some(width),
         steps: Some(1),
+        max_tokens: model.text_rules(0).map(|_| 32),
         ..Request::default()
     };
     let bare = model.conditions.required.is_none();

@@ -39,6 +39,7 @@ pub struct Cut {
 pub struct Tokenizer {
     pipeline: tokenizers::Tokenizer,
     padding: u32,
+    pads_left: bool,
     max_length: Option<usize>,
 }
 
@@ -62,13 +63,20 @@ impl Tokenizer {
             let reason = format!("it has no padding token `{}`", settings.padding);
             TokenizerError::Corrupt { path, reason }
         })?;
-        Ok(Tokenizer { pipeline, padding, max_length: settings.max_length })
+        let Settings { pads_left, max_length, .. } = settings;
+        Ok(Tokenizer { pipeline, padding, pads_left, max_length })
     }
 
     /// TokenIds of a caption at the most, as `tokenizer_config.json` has it. [`Tokenizer::encode`] goes
     /// by what it is given.
     pub fn max_length(&self) -> Option<usize> {
         self.max_length
+    }
+
+    /// Whether transformers puts padding before a caption. [`Tokenizer::encode`] always puts it after, which
+    /// an encoder that looks back only, at distances, cannot tell.
+    pub fn pads_left(&self) -> bool {
+        self.pads_left
     }
 
     /// What [`Tokenizer::encode`] would drop of a caption, if anything.

@@ -24,6 +24,8 @@ pub(super) struct Settings {
     pub(super) end: String,
     /// The token for what no piece covers.
     pub(super) unknown: String,
+    /// Whether padding stands before a caption.
+    pub(super) pads_left: bool,
     /// How many `<extra_id_N>` follow the pieces.
     pub(super) extra_ids: usize,
     /// TokenIds of a caption at the most, if the file says so.
@@ -37,18 +39,18 @@ impl Settings {
             true => serde_json::from_slice(&super::read(path)?).map_err(super::corrupt(path))?,
             false => SettingsFile::default(),
         };
-        let sides =
-            [("padding_side", file.padding_side), ("truncation_side", file.truncation_side)];
-        for (key, side) in sides {
-            if let Some(side) = side.filter(|side| side != "right") {
-                return Err(TokenizerError::Unsupported {
-                    path: path.to_owned(),
-                    key,
-                    value: format!("`{side}`"),
-                    supported: "`right`",
-                });
-            }
+        let unsupported = |key, side: String, supported| {
+            let value = format!("`{side}`");
+            Err(TokenizerError::Unsupported { path: path.to_owned(), key, value, supported })
+        };
+        if let Some(side) = file.truncation_side.filter(|side| side != "right") {
+            return unsupported("truncation_side", side, "`right`");
         }
+        let pads_left = match file.padding_side.as_deref() {
+            None | Some("right") => false,
+            Some("left") => true,
+            Some(side) => return unsupported("padding_side", side.to_owned(), "`left` or `right`"),
+        };
         let extra_ids = file.extra_ids.unwrap_or(100);
         if extra_ids > MOST_EXTRA_IDS {
             return Err(TokenizerError::Unsupported {
@@ -67,6 +69,7 @@ impl Settings {
             padding: text(file.pad_token, "<pad>"),
             end: text(file.eos_token, "</s>"),
             unknown: text(file.unk_token, "<unk>"),
+            pads_left,
             extra_ids,
             // Files that know no limit have a number like 1e30.
             max_length: file.model_max_length.filter(|length| *length < 1e9).map(|it| it as usize),

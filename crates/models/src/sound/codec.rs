@@ -18,11 +18,17 @@ pub struct SoundWeights<'a> {
 
 /// Sounds to latents and back. Latents are in the scale that the diffusion model sees.
 pub trait SoundCodec: Send + Sync {
-    /// Asks for every parameter of both parts once.
+    /// Asks for every parameter of the VAE once.
     ///
     /// # Errors
     /// One is missing or misshapen.
-    fn declare(&self, weights: &SoundWeights<'_>) -> Result<()>;
+    fn declare_vae(&self, weights: &Weights<'_>) -> Result<()>;
+
+    /// Asks for every parameter of the vocoder once.
+    ///
+    /// # Errors
+    /// One is missing or misshapen.
+    fn declare_vocoder(&self, weights: &Weights<'_>) -> Result<()>;
 
     /// Channels and frequency bins of a latent.
     fn latent_shape(&self) -> [usize; 2];
@@ -32,6 +38,14 @@ pub trait SoundCodec: Send + Sync {
 
     /// Samples per second, and channels, of what is decoded.
     fn decoded(&self) -> (u32, usize);
+
+    /// Whether it hears sounds of a rate.
+    ///
+    /// # Errors
+    /// It does not, and says what it hears.
+    fn accepts(&self, _sample_rate: u32) -> Result<()> {
+        Ok(())
+    }
 
     /// Latents `[1, C, L, bins]` of a waveform, given channel by channel at any rate.
     ///
@@ -43,6 +57,14 @@ pub trait SoundCodec: Send + Sync {
         channels: &[Vec<f32>],
         sample_rate: u32,
     ) -> Result<Tensor<4>>;
+
+    /// Latents `[B, C, L, bins]` as diffusers hands them out: some models' in the VAE's own scale.
+    ///
+    /// # Errors
+    /// A parameter is missing.
+    fn released(&self, _: &Weights<'_>, latents: Tensor<4>) -> Result<Tensor<4>> {
+        Ok(latents)
+    }
 
     /// Waveforms `[B, channels, samples]` of latents `[B, C, L, bins]`.
     ///
@@ -90,9 +112,12 @@ impl SpectrogramCodec {
 }
 
 impl SoundCodec for SpectrogramCodec {
-    fn declare(&self, weights: &SoundWeights<'_>) -> Result<()> {
-        self.vae.declare(&weights.vae)?;
-        self.vocoder.declare(&weights.vocoder)
+    fn declare_vae(&self, weights: &Weights<'_>) -> Result<()> {
+        self.vae.declare(weights)
+    }
+
+    fn declare_vocoder(&self, weights: &Weights<'_>) -> Result<()> {
+        self.vocoder.declare(weights)
     }
 
     fn latent_shape(&self) -> [usize; 2] {
@@ -131,6 +156,10 @@ impl SoundCodec for SpectrogramCodec {
         let frames = spectra[0].len() / bins;
         let data = TensorData::new(spectra.concat(), [1, count, frames, bins]);
         self.vae.encode(weights, Tensor::from_data(data, &Device::flex()))
+    }
+
+    fn released(&self, weights: &Weights<'_>, latents: Tensor<4>) -> Result<Tensor<4>> {
+        self.vae.restored(weights, latents)
     }
 
     fn decode(&self, weights: &SoundWeights<'_>, latents: Tensor<4>) -> Result<Tensor<3>> {

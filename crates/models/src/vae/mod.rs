@@ -101,6 +101,14 @@ pub trait Vae: Send + Sync {
     /// The clip does not fit the model.
     fn encode_clip(&self, weights: &Weights<'_>, clip: Tensor<5>) -> Result<Tensor<5>>;
 
+    /// Latents `[B, C, f, h, w]` as diffusers hands them out: some models' in the VAE's own scale.
+    ///
+    /// # Errors
+    /// A parameter is missing.
+    fn released(&self, _: &Weights<'_>, latents: Tensor<5>) -> Result<Tensor<5>> {
+        Ok(latents)
+    }
+
     /// Decodes latents.
     ///
     /// # Errors

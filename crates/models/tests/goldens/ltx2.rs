@@ -37,6 +37,7 @@ impl Case {
             context: Context::text(self.tensor(&key("encoder_hidden_states")), mask),
             size: None,
             enabled: true,
+            skipped: Vec::new(),
         }
     }
 

@@ -157,7 +157,8 @@ fn a_codec_goes_both_ways() {
     )
     .unwrap();
     let weights = SoundWeights { vae: Weights::new(&vae.store), vocoder: Weights::new(&vocoder) };
-    codec.declare(&weights).unwrap();
+    codec.declare_vae(&weights.vae).unwrap();
+    codec.declare_vocoder(&weights.vocoder).unwrap();
     assert_eq!((codec.latent_shape(), codec.clock()), ([2, 4], [16_000, 160, 4]));
     let tone: Vec<f32> = (0..4410).map(|at| (at as f32 * 0.06).sin()).collect();
     let encode = |channels: &[Vec<f32>]| codec.encode(&weights.vae, channels, 44_100).unwrap();

@@ -48,6 +48,7 @@ impl Case {
             ),
             size,
             enabled: true,
+            skipped: Vec::new(),
         };
         Inputs::video(video)
     }
@@ -205,6 +206,7 @@ fn a_batch_equals_its_samples() {
                 aspect_ratio: size.aspect_ratio.slice_dim(0, rows.clone()),
             }),
             enabled: true,
+            skipped: Vec::new(),
         });
         let alone = nn::forward(&case.model, &weights, &alone, &mut Plain).unwrap().video.unwrap();
         assert_eq!(values(&alone), values(&whole.clone().slice_dim(0, rows)), "sample {sample}");

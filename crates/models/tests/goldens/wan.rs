@@ -73,6 +73,7 @@ impl Case {
             context: self.context(),
             size: None,
             enabled: true,
+            skipped: Vec::new(),
         };
         Inputs::video(video)
     }
@@ -233,6 +234,7 @@ fn samples(inputs: &Inputs, rows: std::ops::Range<usize>) -> Inputs {
         },
         size: None,
         enabled: true,
+        skipped: Vec::new(),
     };
     Inputs::video(video)
 }

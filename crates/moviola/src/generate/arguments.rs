@@ -6,13 +6,14 @@ use clap::{ArgGroup, ValueEnum};
 use engine::{Decoding, Fit, Request, Seed, Sizing, Solving};
 use folder::lora::LoraSource;
 
+use super::more::MoreArguments;
 use crate::failure::{Failure, Outcome};
 use crate::given::GivenArguments;
 use crate::layout::LayoutArguments;
 use crate::places::Kind;
 
 /// Arguments that a record tells by itself.
-const TOLD: [&str; 51] = [
+const TOLD: [&str; 60] = [
     "prompt",
     "prompts",
     "negative",
@@ -21,6 +22,15 @@ const TOLD: [&str; 51] = [
     "timesteps",
     "guidance",
     "second_guidance",
+    "audio_guidance",
+    "stg",
+    "audio_stg",
+    "stg_blocks",
+    "modality_guidance",
+    "audio_modality_guidance",
+    "guidance_rescale",
+    "audio_guidance_rescale",
+    "cross_timestep",
     "flow_shift",
     "height",
     "width",
@@ -101,6 +111,8 @@ pub(crate) struct Arguments {
     /// Guidance scale of the second expert, for models that have two [default: the first one's]
     #[arg(long = "guidance-2", value_name = "G")]
     pub(super) second_guidance: Option<f64>,
+    #[command(flatten)]
+    pub(super) more: MoreArguments,
     /// How far noise levels are moved towards noise, for models of flows [default: the model's]
     #[arg(long, value_name = "SHIFT")]
     pub(super) flow_shift: Option<f64>,
@@ -286,6 +298,7 @@ impl Arguments {
             steps: self.steps,
             guidance: self.guidance,
             second_guidance: self.second_guidance,
+            more: self.more.asked(),
             height: self.height,
             width: self.width,
             frames: self.frames,

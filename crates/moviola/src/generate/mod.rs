@@ -2,6 +2,7 @@
 
 mod arguments;
 mod asks;
+mod more;
 mod record;
 mod replay;
 pub(crate) mod room;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::arguments::{Arguments, Dtype, Quantize};
+use super::more::MoreArguments;
 use crate::clock::Clock;
 use crate::failure::Outcome;
 use crate::layout::LayoutArguments;
@@ -43,6 +44,8 @@ pub(super) struct Record {
     pub(super) timesteps: Vec<f64>,
     pub(super) guidance: f64,
     pub(super) guidance_2: Option<f64>,
+    #[serde(default)]
+    pub(super) more_guidance: Option<MoreArguments>,
     pub(super) flow_shift: Option<f64>,
     pub(super) eta: Option<f64>,
     pub(super) frames: usize,
@@ -201,6 +204,7 @@ pub(super) fn record(
         timesteps: used.timesteps.clone(),
         guidance: used.guidance[0],
         guidance_2: used.guidance.get(1).copied(),
+        more_guidance: used.more.as_ref().map(MoreArguments::of),
         flow_shift: arguments.flow_shift,
         eta: arguments.eta,
         frames,

@@ -149,6 +149,7 @@ impl Record {
             timesteps: few.then(|| self.timesteps.clone()),
             guidance: Some(self.guidance),
             second_guidance: self.guidance_2,
+            more: self.more_guidance.clone().unwrap_or_default(),
             flow_shift: self.flow_shift,
             eta: self.eta,
             height: Some(self.height),

@@ -22,6 +22,7 @@ mod records;
 mod refusals;
 mod rehearsal;
 mod replicas;
+mod sounding;
 mod training;
 mod wan;
 mod weird;

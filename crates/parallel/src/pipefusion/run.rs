@@ -178,7 +178,7 @@ impl Run<'_> {
                 (false, own) => self.exchanged(branch, own)?,
             });
         }
-        Ok(Some(self.guided(all, step, patch)?))
+        Ok(Some(self.guided(all, tokens, step, patch)?))
     }
 
     /// The prediction of a branch, which one of the cfg ranks has.
@@ -194,11 +194,12 @@ impl Run<'_> {
     fn guided(
         &self,
         predictions: Vec<Prediction>,
+        tokens: &Tracks<Tensor<3>>,
         step: usize,
         patch: Option<usize>,
     ) -> diffusion::Result<Tracks<Tensor<3>>> {
         let Some(patch) = patch else {
-            return self.sampler.guide(self.scene, predictions, step);
+            return self.sampler.guide(self.scene, predictions, tokens, step);
         };
         // References lead the first patch; they have no future.
         let own = |prediction: Prediction| {
@@ -209,7 +210,9 @@ impl Run<'_> {
                 track.without_variance(said.narrow(1, tokens - count, count))
             })
         };
-        self.sampler.combine(predictions.into_iter().map(own).collect(), step)
+        let noisy = tokens.clone().zip(self.own.as_ref());
+        let noisy = noisy.map(|(tokens, ranges)| tokens.slice_dim(1, ranges[patch].clone()));
+        self.sampler.combine(predictions.into_iter().map(own).collect(), &noisy, step)
     }
 
     /// A patch one step on.

@@ -35,6 +35,7 @@ pub(crate) fn duet(grid: [usize; 3], sound: Option<usize>) -> Question {
         context: Context::text(tensor("text", [BATCH, 4, 3]), None),
         size: None,
         enabled: true,
+        skipped: Vec::new(),
     };
     let audio = sound.map(|tokens| Modality {
         tokens: tensor("sound", [BATCH, tokens, 4]),

@@ -62,6 +62,7 @@ fn ltx2(newer: bool, grid: [usize; 3], sound: usize) -> Question {
         context: Context::text(tensor("text", [BATCH, 4, widths[0]]), None),
         size: None,
         enabled: true,
+        skipped: Vec::new(),
     };
     let sigma = video.sigma.clone() * 0.7;
     let audio = Modality {

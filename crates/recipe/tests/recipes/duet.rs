@@ -29,6 +29,7 @@ fn modality(name: &str, [samples, tokens, channels]: [usize; 3], axes: usize) ->
         context: Context::text(tensor(&format!("{name}.text"), [samples, 4, 3]), None),
         size: None,
         enabled: true,
+        skipped: Vec::new(),
     }
 }
 

@@ -32,12 +32,12 @@ fn a_causal_video_begins_with_a_single_picture() {
 
 #[test]
 fn a_causal_sound_begins_with_a_single_spectrum() {
-    let places = AudioClock::ltx2().positions(4, 2, &Device::flex());
+    let places = AudioClock::usual().positions(4, 2, &Device::flex());
     assert_eq!(places.dims(), [2, 1, 4, 2]);
     let want = [0.0, 0.01, 0.01, 0.05, 0.05, 0.09, 0.09, 0.13];
     near(&values(&places.narrow(0, 1, 1)), &want);
     // 89 frames at 24 a second.
-    assert_eq!((89.0 / 24.0 * AudioClock::ltx2().latents_per_second()).round(), 93.0);
+    assert_eq!((89.0 / 24.0 * AudioClock::usual().latents_per_second()).round(), 93.0);
 }
 
 /// LTX-2 takes the rate of the first sample for all.

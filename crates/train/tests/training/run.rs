@@ -159,6 +159,7 @@ pub(crate) fn inputs(batch: &Batch, draws: &Draws) -> Result<(Inputs, Tensor<3>)
         context: batch.text("pair", "text")?.clone(),
         size: None,
         enabled: true,
+        skipped: Vec::new(),
     };
     Ok((Inputs::video(video), noise))
 }

@@ -73,7 +73,8 @@ impl StreamBlock {
         })
     }
 
-    /// The stream `[B, T, D]` after attention to itself and to the text.
+    /// The stream `[B, T, D]` after attention to itself and to the text. Where attention to itself is skipped,
+    /// every token answers itself.
     pub(super) fn alone(
         &self,
         x: Tensor<3>,
@@ -85,7 +86,10 @@ impl StreamBlock {
         let normed = modulated_rms_norm(x.clone(), None, &modulation, self.epsilon);
         let ropes = Some([&shared.rope; 2]);
         let qkv = self.own.project(normed.clone(), normed.clone(), ropes)?;
-        let mixed = attention.attend(self.at(0), qkv, Reach::Own, None)?;
+        let mixed = match shared.skips(self.layer) {
+            true => qkv.v,
+            false => attention.attend(self.at(0), qkv, Reach::Own, None)?,
+        };
         let x = gated_residual(x, self.own.join(normed, mixed)?, gate, shared.index.clone());
 
         let mask = shared.mask();

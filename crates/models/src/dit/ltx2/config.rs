@@ -150,6 +150,16 @@ impl Ltx2Config {
         self.heads * stream.head_width
     }
 
+    /// Width of the caption that a stream reads.
+    pub fn caption_width(&self, stream: &StreamConfig) -> usize {
+        self.captions.unwrap_or_else(|| self.width(stream))
+    }
+
+    /// Width of a caption for both streams, the video's part first.
+    pub fn caption_widths(&self) -> usize {
+        self.caption_width(&self.video) + self.caption_width(&self.audio)
+    }
+
     /// Whether the prompt is modulated by the noise level, for both streams if for one.
     pub fn modulated_prompt(&self) -> bool {
         self.video.modulated_text || self.audio.modulated_text

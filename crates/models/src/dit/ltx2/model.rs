@@ -1,6 +1,6 @@
 //! LTX-2 as a fold over blocks.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor, TensorData};
 use nn::{
     Bands, Dit, Error, Forward, Inputs, Levels, Linear, Modality, Prediction, Result, Sizes,
     Tracks, Weights,
@@ -133,13 +133,25 @@ impl Ltx2 {
             return wrong("the shape of the noise levels", got, want);
         }
         let [_, _, text] = own.context.tokens.dims();
-        let (want, key) = match self.config.captions {
-            Some(captions) => (captions, "caption_channels"),
-            None => (self.config.width(stream), "the width of its stream"),
-        };
-        match text == want {
+        let (own, all) = (self.config.caption_width(stream), self.config.caption_widths());
+        match text == own || text == all {
             true => Ok(()),
-            false => wrong("the width of the text embedding", text, format!("{key} is {want}")),
+            false => {
+                let want = format!("a caption is {own} wide for this stream, and {all} for both");
+                wrong("the width of the text embedding", text, want)
+            }
+        }
+    }
+
+    /// What a stream reads of a caption `[B, L, D]`: all of it, or its own part where it is one for both, the
+    /// video's first.
+    fn caption(&self, stream: &Stream<'_>, text: Tensor<3>) -> Tensor<3> {
+        let width = self.config.caption_width(stream.config);
+        let whole = text.dims()[2];
+        match whole == width {
+            true => text,
+            false if stream.prefix.is_empty() => text.narrow(2, 0, width),
+            false => text.narrow(2, whole - width, width),
         }
     }
 
@@ -147,11 +159,12 @@ impl Ltx2 {
         &self,
         conditions: &Conditions,
         (own, other): (&Modality, Option<&Modality>),
+        stream: &Stream<'_>,
         bands: &Bands,
     ) -> Result<StreamShared> {
         let (embedded, modulation) = conditions.level.apply(&own.levels.distinct)?;
         let prompt = conditions.prompt.as_ref().map(|prompt| prompt.modulation(&self.whole(own)));
-        let text = own.context.tokens.clone();
+        let text = self.caption(stream, own.context.tokens.clone());
         let text = match &conditions.captions {
             Some(captions) => captions.apply(text)?,
             None => text,
@@ -166,6 +179,7 @@ impl Ltx2 {
             text_mask: own.context.text_mask(),
             rope: own.positions.bands(bands),
             cross: cross.transpose()?,
+            skipped: skipped(own),
         })
     }
 
@@ -214,6 +228,13 @@ impl Ltx2 {
     }
 }
 
+/// The blocks in which a modality skips attention to itself, if there are any.
+fn skipped(own: &Modality) -> Option<Tensor<1, Int>> {
+    let layers: Vec<i64> = own.skipped.iter().map(|layer| *layer as i64).collect();
+    let count = layers.len();
+    (count > 0).then(|| Tensor::from_data(TensorData::new(layers, [count]), &own.tokens.device()))
+}
+
 fn wrong<T>(what: &'static str, got: impl ToString, want: impl Into<String>) -> Result<T> {
     Err(Error::Shape { what, got: got.to_string(), want: want.into() })
 }
@@ -244,7 +265,7 @@ impl Dit for Ltx2 {
         let tracks = heard.zip(others).zip(self.streams()).zip(self.bands());
         let shared = tracks.try_map(|(((own, other), stream), bands)| {
             let conditions = Conditions::new(weights, &self.config, &stream)?;
-            self.share(&conditions, (own, other), &bands)
+            self.share(&conditions, (own, other), &stream, &bands)
         });
         shared.map(Shared)
     }

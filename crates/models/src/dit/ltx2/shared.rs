@@ -27,6 +27,8 @@ pub struct StreamShared {
     pub rope: Rope,
     /// What it needs to meet the other stream, if there is one.
     pub cross: Option<CrossShared>,
+    /// Blocks in which its tokens do not look at each other, `[count]`.
+    pub skipped: Option<Tensor<1, Int>>,
 }
 
 /// What one stream needs to meet the other.
@@ -52,6 +54,12 @@ impl StreamShared {
     /// The mask of an attention to the text.
     pub(super) fn mask(&self) -> Option<Mask> {
         self.text_mask.clone().map(Mask::Dense)
+    }
+
+    /// Whether tokens do not look at each other in a block.
+    pub(super) fn skips(&self, layer: usize) -> bool {
+        let skipped = self.skipped.as_ref().map(|layers| layers.to_data());
+        skipped.is_some_and(|layers| layers.iter::<i64>().any(|own| own == layer as i64))
     }
 
     /// Scale and shift for the tokens.
@@ -92,6 +100,7 @@ impl Bag for StreamShared {
             ("prompt", Entry::optional(self.prompt.map(Entry::tensor))),
             ("text", Entry::tensor(self.text)),
             ("text_mask", Entry::optional(self.text_mask.map(Entry::constant))),
+            ("skipped", Entry::optional(self.skipped.map(Entry::integers))),
         ])
         .nest("rope", Some(self.rope.pack()))
         .nest("cross", self.cross.map(Bag::pack))
@@ -108,6 +117,7 @@ impl Bag for StreamShared {
             text_mask: packed.optional("text_mask", Packed::constant)?,
             rope: Rope::unpack(packed.nested("rope")?)?,
             cross: cross.map(CrossShared::unpack).transpose()?,
+            skipped: packed.optional("skipped", Packed::integers)?,
         };
         packed.finish().map(|()| shared)
     }

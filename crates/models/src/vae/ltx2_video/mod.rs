@@ -272,6 +272,10 @@ impl Vae for AutoencoderKlLtx2Video {
         self.standardised(weights, mean)
     }
 
+    fn released(&self, weights: &Weights<'_>, latents: Tensor<5>) -> Result<Tensor<5>> {
+        self.restored(weights, latents)
+    }
+
     /// A decoder that is told a timestep is told 0, and no noise is added: diffusers' defaults.
     fn decode_clips(&self, decode: ClipDecode<'_>) -> Result<()> {
         let ClipDecode { weights, latents, tiled, take, progress } = decode;
