@@ -31,6 +31,7 @@ mod synonyms;
 mod validation;
 mod values;
 
+pub use self::parallel::ParallelConfig;
 pub use build::{CHANGEABLE, Environment, FREE, Facts, Run};
 pub use document::Location;
 pub use error::{Error, Result};
@@ -42,7 +43,6 @@ pub use memory::{Memory, Phase, RoleMemory};
 pub use mix::{MixConfig, PartConfig};
 pub use model::{Model, Origin, TextForm};
 pub use new::NewConfig;
-pub use parallel::ParallelConfig;
 pub use schema::*;
 pub use score::{Score, Share};
 pub use validation::Recorder;
