@@ -64,6 +64,7 @@ fn trainer(layers: usize, recompute: Recompute) -> train::Result<Trainer> {
         optimizer: OptimizerConfig::AdamW(AdamWConfig::default()),
         learning_rate: LearningRateSchedule::constant(1e-5)?,
         layout: Arc::new(OneDevice { recompute }),
+        sharding: None,
     };
     let geometry = Geometry::indices(network.config.patch);
     let student = Trained::new(STUDENT, Arc::new(network), store, training)?;

@@ -171,6 +171,23 @@ impl Group {
         self.exchange(&call, parts)
     }
 
+    /// Gives `parcels[i]`, however many, to rank `i` as one message, and goes on at once: what every rank gave to
+    /// this one is waited for later.
+    ///
+    /// # Errors
+    /// There is not one list for each rank, or the world is broken.
+    pub fn trade(&self, parcels: Vec<Vec<Parcel>>) -> Result<Trade> {
+        let operation = Operation::AllToAll;
+        if parcels.len() != self.size() {
+            let (got, ranks) = (parcels.len(), self.size());
+            let reason = format!("{got} lists of parcels for {ranks} ranks; give one to each");
+            return Err(self.refuse(operation, reason));
+        }
+        let call = self.counted(self.call(operation, vec![Extent::Any]));
+        self.post_all(&call, parcels)?;
+        Ok(Trade { group: self.clone(), call })
+    }
+
     /// What every rank gave, in rank order; the tensors may differ in their sizes along the `uneven`
     /// dims.
     ///
@@ -284,16 +301,28 @@ impl Group {
     }
 
     fn swap(&self, call: &Call, parcels: Vec<Parcel>) -> Result<Vec<Parcel>> {
-        let (channel, own) = (Channel::Collectives, self.world_rank());
-        for (to, parcel) in self.own.members.iter().zip(parcels) {
-            self.own.sent(*to, parcel.bytes());
-            let post = Post { call: call.clone(), parcels: vec![parcel] };
-            self.link.post(self.slot(channel, own, *to), post)?;
+        let parcels = parcels.into_iter().map(|parcel| vec![parcel]).collect();
+        self.post_all(call, parcels)?;
+        Ok(self.collect_all(call)?.into_iter().flatten().collect())
+    }
+
+    /// Posts `parcels[i]` to rank `i`.
+    fn post_all(&self, call: &Call, parcels: Vec<Vec<Parcel>>) -> Result<()> {
+        let own = self.world_rank();
+        for (to, parcels) in self.own.members.iter().zip(parcels) {
+            self.own.sent(*to, parcels.iter().map(Parcel::bytes).sum());
+            let post = Post { call: call.clone(), parcels };
+            self.link.post(self.slot(Channel::Collectives, own, *to), post)?;
         }
-        let slots: Vec<Slot> =
-            self.own.members.iter().map(|from| self.slot(channel, *from, own)).collect();
-        let received = self.own.waiting(|| self.link.collect(own, &slots, call))?;
-        Ok(received.into_iter().flatten().collect())
+        Ok(())
+    }
+
+    /// What every rank has posted to this one, in rank order.
+    fn collect_all(&self, call: &Call) -> Result<Vec<Vec<Parcel>>> {
+        let own = self.world_rank();
+        let slot = |from: &usize| self.slot(Channel::Collectives, *from, own);
+        let slots: Vec<Slot> = self.own.members.iter().map(slot).collect();
+        self.own.waiting(|| self.link.collect(own, &slots, call))
     }
 
     fn slot(&self, channel: Channel, from: usize, to: usize) -> Slot {
@@ -392,6 +421,23 @@ impl<const D: usize> Expected<D> {
     pub fn wait(self) -> Result<Tensor<D>> {
         let mut parcels = self.group.take(&self.slot, &self.call)?;
         Ok(parcels.remove(0).open())
+    }
+}
+
+/// Parcels that are on their way between all ranks of a group.
+#[must_use = "what is given must be waited for"]
+pub struct Trade {
+    group: Group,
+    call: Call,
+}
+
+impl Trade {
+    /// What every rank gave to this one, in rank order.
+    ///
+    /// # Errors
+    /// The ranks do not agree or do not come.
+    pub fn wait(self) -> Result<Vec<Vec<Parcel>>> {
+        self.group.collect_all(&self.call)
     }
 }
 

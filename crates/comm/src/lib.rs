@@ -26,7 +26,7 @@ mod ranks;
 
 pub use call::{Call, Extent, Operation};
 pub use error::{Absence, Error, RankState, Result};
-pub use group::{Busy, Expected, Group, share};
+pub use group::{Busy, Expected, Group, Trade, share};
 pub use membership::Traffic;
 pub use mesh::{Axis, Mesh, MeshShape};
 pub use parcel::{Parcel, Values};

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use burn::tensor::Device;
+use comm::{Axis, MeshShape};
 use folder::Hub;
 use journal::{Journal, Peak};
 use nn::Context;
@@ -99,11 +100,9 @@ pub(crate) fn learn(
 ) -> Outcome<Learnt> {
     let begun = Instant::now();
     let hub = &hub::from_environment();
-    let (size, (_, replicas)) = (ranks.world().size(), ranks.replica());
+    let size = ranks.world().size();
     if size > 1 {
-        voice.say(&format!(
-            "{size} ranks: {replicas} replicas of the whole model, each with 1/{replicas} of every batch"
-        ));
+        voice.say(&told(ranks.mesh().shape(), recipe.shard(size)?));
     }
     let opening = ranks.busy("opening models and data");
     let negative = negative(recipe, device, hub, voice)?;
@@ -147,6 +146,26 @@ pub(crate) fn learn(
         return Err(Failure::Interrupted(text));
     }
     Ok(Learnt { facts, seconds: begun.elapsed().as_secs_f64(), from, step })
+}
+
+/// Who does what, in words.
+fn told(mesh: MeshShape, shard: usize) -> String {
+    let degree = |axis| mesh.degree(axis);
+    let (replicas, sequence) = (degree(Axis::Data), degree(Axis::Ulysses) * degree(Axis::Ring));
+    let mut words = format!("{} ranks:", mesh.size().unwrap_or(0));
+    if replicas > 1 {
+        words += &format!(" {replicas} replicas, each with 1/{replicas} of every batch");
+    }
+    if sequence > 1 {
+        let and = if replicas > 1 { ", of which" } else { "" };
+        words += &format!("{and} {sequence} ranks share the tokens of every sample");
+        words += &format!(" (ulysses {}, ring {})", degree(Axis::Ulysses), degree(Axis::Ring));
+    }
+    words += &match shard {
+        1 => "; each holds whole networks".to_owned(),
+        _ => format!("; {shard} hold the parameters of every network together"),
+    };
+    words
 }
 
 /// The negative prompt, if the method looks at one. Every rank encodes it for itself, so that no exchange depends on

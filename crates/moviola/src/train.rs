@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use comm::{Axis, Mesh, MeshShape};
+use comm::{Mesh, MeshShape};
 use journal::Page;
 use recipe::Recipe;
 
@@ -54,10 +54,25 @@ pub(crate) struct Arguments {
     /// Threads, of each rank if there are several [default: one per core, shared by the ranks]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Ranks, as threads of this process: replicas of the whole model that take equal parts of every batch and add
-    /// up their gradients, so that a step is that of one rank [default: what `parallel` of the recipe says, or 1]
+    /// Ranks, as threads of this process: they take equal parts of every batch and hold the parameters together (FSDP),
+    /// unless `parallel` of the recipe or the degrees below say otherwise; a step is that of one rank
+    /// [default: the product of the degrees, or 1]
     #[arg(long, value_name = "N")]
     ranks: Option<usize>,
+    /// Replicas that work on different samples [default: parallel.data of the recipe, or all ranks that there are, as
+    /// far as they share no tokens]
+    #[arg(long, value_name = "D")]
+    data: Option<usize>,
+    /// Ranks of a replica that trade tokens for heads around attention [default: parallel.ulysses, or 1]
+    #[arg(long, value_name = "U")]
+    ulysses: Option<usize>,
+    /// Ranks of a replica that pass keys and values around [default: parallel.ring, or 1]
+    #[arg(long, value_name = "R")]
+    ring: Option<usize>,
+    /// Ranks that hold the parameters of every network together, with gradients, optimizer and average
+    /// [default: parallel.shard, or all]
+    #[arg(long, value_name = "S")]
+    shard: Option<usize>,
     /// How many seconds a rank waits for another
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
@@ -72,6 +87,7 @@ const EXAMPLES: &str = "Examples:
       recipes/quickstart.yaml
   moviola train recipes/wan-lora.yaml --dry-run
   moviola train recipes/quickstart.yaml --run runs/shapes --ranks 2
+  moviola train recipes/quickstart.yaml --run runs/shapes --data 2 --ulysses 2
   mpirun -n 2 moviola train recipes/quickstart.yaml --run runs/shapes";
 
 /// Checks everything, then trains.
@@ -91,7 +107,8 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     }
     let path = recipe_of(arguments)?;
     let changed = Changes::asked(&arguments.change)?;
-    let recipe = Recipe::read(&path, &[&arguments.set[..], &arguments.change].concat())?;
+    let asked = [&arguments.set[..], &arguments.change, &degrees(arguments)].concat();
+    let recipe = Recipe::read(&path, &asked)?;
     let device = device::parse(&arguments.device)?;
     let shape = recipe.mesh(asked_ranks(arguments)?)?;
     if arguments.dry_run {
@@ -112,6 +129,14 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
             })
         }
     }
+}
+
+/// The degrees that are asked for, as values of the recipe.
+fn degrees(arguments: &Arguments) -> Vec<String> {
+    let Arguments { data, ulysses, ring, shard, .. } = arguments;
+    let all = [("data", data), ("ulysses", ulysses), ("ring", ring), ("shard", shard)];
+    let said = all.into_iter().filter_map(|(key, degree)| Some((key, (*degree)?)));
+    said.map(|(key, degree)| format!("parallel.{key}={degree}")).collect()
 }
 
 /// How many ranks are asked for: processes that were started, or what the user says.
@@ -172,13 +197,14 @@ fn learn(
 
 fn dry_run(recipe: &Recipe, shape: MeshShape, device: &burn::tensor::Device) -> Outcome {
     // What would keep the run from beginning is said alone.
-    let (ranks, replicas) = (shape.size().unwrap_or(1), shape.degree(Axis::Data));
-    let memory = recipe.of_one_replica(replicas).memory(device, &hub::from_environment())?;
+    let ranks = shape.size().unwrap_or(1);
+    let memory = recipe.memory(shape, device, &hub::from_environment())?;
     crate::say(format_args!("{}\n", recipe.to_yaml()?))?;
     if ranks > 1 {
         crate::say(format_args!(
-            "# of each of {ranks} ranks, which all hold the whole of every network; files that are mapped are in memory \
-             once\n"
+            "# of each of {ranks} ranks, of which {} hold the parameters together; files that are mapped are in memory \
+             once for all ranks of a machine\n",
+            recipe.shard(ranks)?
         ))?;
     }
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);

@@ -186,7 +186,7 @@ fn block_wise(
             }
         };
         let graph = pull(&block.out, pulled).ok_or_else(no_stream)?.backward();
-        result.add(block.record.gradients(&graph));
+        result.add(parameters.provider.found(index, block.record.gradients(&graph))?);
         pulled = block.stream.gradients(&graph);
         total = add(block.common.gradients(&graph), total);
         streams.truncate(index + 1);

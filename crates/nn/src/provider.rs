@@ -1,5 +1,6 @@
 //! Where parameters come from, and how layers are made of them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use burn::tensor::{DType, Tensor};
@@ -57,6 +58,22 @@ pub trait Provider {
     /// Whether a matrix that is bf16 has its input rounded to bf16 too. Asked of the outermost provider.
     fn rounds_inputs(&self) -> bool {
         false
+    }
+
+    /// Takes over the gradients of a block's parameters as soon as they are found, and returns those that it does not
+    /// want: a provider of what other ranks hold adds them up over the ranks.
+    ///
+    /// # Errors
+    /// They could not be exchanged.
+    fn found(
+        &self,
+        block: usize,
+        gradients: BTreeMap<String, Tensor<1>>,
+    ) -> Result<BTreeMap<String, Tensor<1>>> {
+        match self.inner() {
+            Some(inner) => inner.found(block, gradients),
+            None => Ok(gradients),
+        }
     }
 
     /// Which of the `outputs` of the linear layer `name` are computed here.

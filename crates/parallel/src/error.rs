@@ -14,6 +14,14 @@ pub enum Error {
         /// The size of the group.
         ranks: usize,
     },
+    /// A rank did not lend what it holds.
+    #[error("rank {owner} of the copy holds `{name}` and did not lend it; this is our bug")]
+    NotLent {
+        /// The tensor.
+        name: String,
+        /// Who holds it.
+        owner: usize,
+    },
     /// The ranks could not exchange something.
     #[error(transparent)]
     Exchange(#[from] comm::Error),

@@ -19,7 +19,8 @@ use crate::tensor::{Splits, TensorSplit};
 /// The same network, its tokens and matrices spread over ranks.
 ///
 /// Losses see the whole prediction on every rank and must compute the same there. Gradients of
-/// parameters are added up in rank order, so all ranks hold the same bits; those of tokens are whole.
+/// parameters are added up in rank order, so all ranks hold the same bits; those of tokens are whole. Where
+/// [`Gradients::Parts`] are wanted, both are left as the ranks of the sequence found them.
 ///
 /// An exchange that fails inside a backward step, which has no way to return an error, panics; that ends
 /// the other ranks too.
@@ -33,6 +34,18 @@ pub struct Sharded<A = Spread> {
     pub tensor: Option<TensorSplit>,
     /// What is kept for the backward pass.
     pub recompute: Recompute,
+    /// What a backward pass ends with.
+    pub gradients: Gradients,
+}
+
+/// What a backward pass over a sequence group ends with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gradients {
+    /// Gradients of parameters are added up and those of tokens put together: every rank holds the whole.
+    #[default]
+    Whole,
+    /// Each rank holds what its own tokens owe: whoever learns adds up once a step, over replicas too.
+    Parts,
 }
 
 impl Sharded {
@@ -59,9 +72,15 @@ impl Sharded {
         Sharded { tensor, ..Sharded::by(Spread::over(mesh)) }
     }
 
+    /// The same for a network that learns: it leaves parts of gradients, and keeps so much for them.
+    pub fn learning(mesh: &Mesh, splits: Splits, recompute: Recompute) -> Sharded {
+        Sharded { recompute, gradients: Gradients::Parts, ..Sharded::over(mesh, splits) }
+    }
+
     fn by(attention: Spread) -> Sharded {
-        let sequence = attention.sequence().clone();
-        Sharded { sequence, attention, tensor: None, recompute: Recompute::default() }
+        let (sequence, recompute) = (attention.sequence().clone(), Recompute::default());
+        let gradients = Gradients::default();
+        Sharded { sequence, attention, tensor: None, recompute, gradients }
     }
 }
 
@@ -113,12 +132,18 @@ impl<A: Attention + Clone + Send + Sync> Schedule for Sharded<A> {
 impl<A> Sharded<A> {
     /// What the ranks found, added up for parameters and put together for tokens.
     fn add_up(&self, mut own: Backward) -> Result<Backward> {
+        let is_whole = self.gradients == Gradients::Whole;
         for (name, gradient) in &mut own.parameters {
             let label = format!("the gradient of `{name}`");
-            *gradient = self.sequence.named(label.as_str()).all_reduce(gradient.clone())?;
+            if is_whole {
+                *gradient = self.sequence.named(label.as_str()).all_reduce(gradient.clone())?;
+            }
             if let Some(tensor) = self.tensor.as_ref().filter(|own| own.is_in_parts(name)) {
                 *gradient = tensor.group.named(label).all_reduce(gradient.clone())?;
             }
+        }
+        if !is_whole {
+            return Ok(own);
         }
         own.tokens = own.tokens.named().try_map(|(name, tokens)| {
             gather(&self.sequence.named(format!("the gradient of the {name} tokens")), tokens)

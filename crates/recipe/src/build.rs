@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType};
+use comm::Mesh;
 use data::loader::{self, Replica};
 use data::world::{Colour, MovingShape, Rendered, World};
 use diffusion::{Process, TimestepSampler};
@@ -11,7 +12,8 @@ use engine::PromptSetup;
 use folder::Hub;
 use folder::lora::{self, LoraSource};
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
-use nn::{Change, Context, LowRank, OneDevice, Parameter, Patch, Tracks};
+use nn::{Change, Context, LowRank, Parameter, Patch, Recompute, Tracks};
+use parallel::Sharding;
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
@@ -29,7 +31,7 @@ use crate::schema::{
     DataConfig, LearnsConfig, MethodConfig, NegativePromptConfig, Recipe, SamplerConfig,
     ShapesConfig, SourceConfig, StoreConfig, TrainedConfig,
 };
-use crate::validation::{HeldOutTask, Recorder};
+use crate::validation::{HeldOutTask, Lender, Recorder};
 
 /// Keys of a recipe that may change between the parts of one run: how long it goes, what is kept, on how many
 /// ranks, and who looks on.
@@ -104,7 +106,9 @@ impl Recipe {
         let device = environment.device;
         let ranks = environment.ranks;
         let (rank, world) = ranks.replica();
-        let prepared = self.prepare(&device, environment.hub, Replica { rank, world })?;
+        let mesh = ranks.mesh().clone();
+        let place = (Replica { rank, world }, mesh.shape());
+        let prepared = self.prepare(&device, environment.hub, place)?;
         let folder = environment.folder.filter(|_| ranks.is_first());
         let Prepared { student, strategy, feed, others, validation, .. } = prepared;
         let family = student.description.family.name;
@@ -113,8 +117,10 @@ impl Recipe {
         let (samples, identity) = (feed.source().samples.count(), feed.source().identity.clone());
         let parameters: u64 =
             student.store.iter().map(|(_, own)| own.values.dims()[0] as u64).sum();
-        let student = self.trained(STUDENT, student, &self.models.student)?;
-        let learning: u64 = student.learnt().map(|(_, own)| own.values.dims()[0] as u64).sum();
+        let sharding = Sharding::over(&mesh, self.shard(mesh.world().size())?);
+        let spread = Spread { mesh: &mesh, sharding: sharding.as_ref() };
+        let student = self.trained(STUDENT, student, &self.models.student, spread)?;
+        let learning = student.learning();
 
         let mut callbacks: Vec<Box<dyn Callback>> = Vec::new();
         let mut average = None;
@@ -124,6 +130,11 @@ impl Recipe {
             average.get_or_insert(handle);
         }
         callbacks.extend(environment.callbacks);
+        let every = self.callbacks.validation.as_ref().map_or(0, |look| look.every);
+        let lends = sharding.is_some() && environment.folder.is_some() && !ranks.is_first();
+        if validation.is_some() && lends {
+            callbacks.push(Box::new(Lender { every, average: average.clone() }));
+        }
         if let (Some(look), Some(folder)) = (validation, folder) {
             let task = HeldOutTask {
                 strategy: held_out,
@@ -134,7 +145,7 @@ impl Recipe {
             let look = look.validation(task, folder, average.clone(), environment.record);
             callbacks.push(Box::new(look));
         }
-        let others = others.map(|models| self.roles(models)).transpose()?;
+        let others = others.map(|models| self.roles(models, spread)).transpose()?;
         let task = Task { strategy: Box::new(strategy), process };
         let method = self.method(student, others, task, environment.negative, &device)?;
         let checkpoints = match folder {
@@ -206,13 +217,19 @@ impl Recipe {
         }
     }
 
-    fn trained(&self, role: &'static str, model: Model, config: &TrainedConfig) -> Result<Trained> {
+    fn trained(
+        &self,
+        role: &'static str,
+        model: Model,
+        config: &TrainedConfig,
+        Spread { mesh, sharding }: Spread<'_>,
+    ) -> Result<Trained> {
         let learning_rate = self.learning_rate(role, config)?;
         let learns = self.learns(&config.learns);
         let recompute = self.recompute(&model, config.recompute)?;
-        let layout = Arc::new(OneDevice { recompute });
-        let training =
-            Training { learns, optimizer: config.optimizer.clone(), learning_rate, layout };
+        let layout = Recipe::schedule(mesh, model.description.family.splits, recompute);
+        let (optimizer, sharding) = (config.optimizer.clone(), sharding.cloned());
+        let training = Training { learns, optimizer, learning_rate, layout, sharding };
         let begun = match &config.learns {
             LearnsConfig::Lora(lora) => begun(lora, &model)
                 .map_err(|err| Error::Recipe(format!("models.{role}.learns.from: {err}")))?,
@@ -251,10 +268,19 @@ impl Recipe {
     }
 
     /// The networks beside the student as what they are in the method.
-    fn roles(&self, Models { teacher, critic, config }: Models<'_>) -> Result<Others> {
-        let layout = Arc::new(OneDevice::default());
+    fn roles(
+        &self,
+        Models { teacher, critic, config }: Models<'_>,
+        spread: Spread<'_>,
+    ) -> Result<Others> {
+        let splits = teacher.description.family.splits;
+        let layout = Recipe::schedule(spread.mesh, splits, Recompute::default());
         let teacher = Frozen::new(Arc::clone(teacher.network()), teacher.store, layout)?;
-        Ok(Others { teacher, critic: self.trained("critic", critic, config)? })
+        let teacher = match spread.sharding {
+            Some(sharding) => teacher.sharded("teacher", sharding),
+            None => teacher,
+        };
+        Ok(Others { teacher, critic: self.trained("critic", critic, config, spread)? })
     }
 
     fn method(
@@ -381,6 +407,14 @@ fn begun(config: &LoraConfig, model: &Model) -> Result<Vec<(String, Parameter)>>
         }
     }
     Ok(all)
+}
+
+/// How roles are spread over ranks.
+#[derive(Clone, Copy)]
+struct Spread<'a> {
+    mesh: &'a Mesh,
+    /// Who holds their parameters; each rank all of them if nobody is said.
+    sharding: Option<&'a Sharding>,
 }
 
 /// What is learnt: a strategy, and the process of the network that learns it.

@@ -32,6 +32,7 @@ mod synonyms;
 mod validation;
 mod values;
 
+pub use self::parallel::ParallelConfig;
 pub use build::{CHANGEABLE, Environment, FREE, Facts, Run};
 pub use convert::{Converted, Places, convert};
 pub use document::Location;
@@ -44,7 +45,6 @@ pub use memory::{Memory, Phase, RoleMemory};
 pub use mix::{MixConfig, PartConfig};
 pub use model::{Model, Origin, TextForm};
 pub use new::NewConfig;
-pub use parallel::ParallelConfig;
 pub use schema::*;
 pub use score::{Score, Share};
 pub use validation::Recorder;

@@ -1,20 +1,52 @@
 //! How a run is spread over ranks.
 
-use comm::{Axis, MeshShape};
+use std::sync::Arc;
+
+use comm::{Axis, Mesh, MeshShape};
+use nn::{OneDevice, Recompute, Schedule, Tracks};
+use parallel::{Layout, Plan, Refusal, Sharded, Splits, Workload};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use train::STUDENT;
 
 use crate::error::{Error, Result};
-use crate::schema::Recipe;
+use crate::model::Model;
+use crate::schema::{LearnsConfig, ModelsConfig, Recipe, TrainedConfig};
 
 /// How a run is spread over ranks. Whatever is chosen, a step has the same samples and learns the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ParallelConfig {
-    /// Replicas: each holds the whole of every network and works on an equal part of every batch, and gradients are
-    /// added up once a step; all ranks that there are if it is not said.
+    /// Replicas: each works on an equal part of every batch, and gradients are added up once a step; all ranks that
+    /// there are, as far as tokens are not shared, if it is not said.
     #[schemars(range(min = 1))]
     pub data: Option<usize>,
+    /// Ranks of a replica that trade tokens for heads around attention; 1 if it is not said.
+    #[schemars(range(min = 1))]
+    pub ulysses: Option<usize>,
+    /// Ranks of a replica that pass keys and values around; 1 if it is not said.
+    #[schemars(range(min = 1))]
+    pub ring: Option<usize>,
+    /// Ranks that hold the parameters of every network together, with gradients, optimizer and average: all of them if
+    /// it is not said, 1 for whole networks on every rank. It must divide the number of ranks, and changes no bit.
+    #[schemars(range(min = 1))]
+    pub shard: Option<usize>,
+}
+
+impl ParallelConfig {
+    /// Ranks that share the tokens of a sample.
+    fn sequence(&self) -> usize {
+        self.ulysses.unwrap_or(1).max(1).saturating_mul(self.ring.unwrap_or(1).max(1))
+    }
+
+    /// What is asked for, in words.
+    fn told(&self) -> String {
+        let all = [("data", self.data), ("ulysses", self.ulysses), ("ring", self.ring)];
+        let told = all.iter().filter_map(|(key, degree)| Some((key, (*degree)?)));
+        told.map(|(key, degree)| format!("parallel.{key} is {degree}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
 }
 
 impl Recipe {
@@ -23,15 +55,101 @@ impl Recipe {
     /// # Errors
     /// The degrees do not make that number of ranks, or a batch cannot be cut into equal parts.
     pub fn mesh(&self, ranks: Option<usize>) -> Result<MeshShape> {
-        let ParallelConfig { data } = self.parallel;
-        let replicas = data.or(ranks).unwrap_or(1);
-        if let Some(ranks) = ranks.filter(|ranks| *ranks != replicas) {
-            return Err(Error::Recipe(format!(
-                "parallel.data is {replicas}, but there are {ranks} ranks; set it to {ranks} or leave it out"
-            )));
+        let config = self.parallel;
+        let sequence = config.sequence();
+        let replicas = config.data.unwrap_or(ranks.map_or(1, |ranks| ranks / sequence).max(1));
+        let all = replicas.saturating_mul(sequence);
+        if let Some(ranks) = ranks.filter(|ranks| *ranks != all) {
+            let told = config.told();
+            return Err(Error::Recipe(match sequence {
+                1 => format!(
+                    "{told}, but there are {ranks} ranks; set it to {ranks} or leave it out"
+                ),
+                _ => format!("{told}, but there are {ranks} ranks; that takes a multiple of {all}"),
+            }));
         }
         self.check_batch(replicas)?;
-        Ok(MeshShape::default().with(Axis::Data, replicas))
+        self.check_dropout(sequence)?;
+        self.shard(all)?;
+        let [ulysses, ring] = [config.ulysses, config.ring].map(|degree| degree.unwrap_or(1));
+        Ok(MeshShape::default()
+            .with(Axis::Ulysses, ulysses)
+            .with(Axis::Ring, ring)
+            .with(Axis::Data, replicas))
+    }
+
+    /// How many of so many ranks hold the parameters together.
+    ///
+    /// # Errors
+    /// They are no whole number of copies.
+    pub fn shard(&self, ranks: usize) -> Result<usize> {
+        let shard = self.parallel.shard.unwrap_or(ranks);
+        if shard > 0 && ranks.is_multiple_of(shard) {
+            return Ok(shard);
+        }
+        let all: Vec<String> = (1..=ranks)
+            .filter(|own| ranks.is_multiple_of(*own))
+            .map(|own| own.to_string())
+            .collect();
+        Err(Error::Recipe(format!(
+            "parallel.shard is {shard}, which does not divide the {ranks} ranks; choose one of {}",
+            all.join(", ")
+        )))
+    }
+
+    /// Refuses dropout of adapters where tokens are shared: what is hidden belongs to a place in the whole sample,
+    /// and a layer sees neither the place nor the sample.
+    fn check_dropout(&self, sequence: usize) -> Result<()> {
+        let ModelsConfig { student, critic, .. } = &self.models;
+        let drops = |config: &TrainedConfig| match &config.learns {
+            LearnsConfig::Lora(lora) => lora.dropout > 0.0,
+            LearnsConfig::All | LearnsConfig::Only { .. } => false,
+        };
+        let roles = [(STUDENT, Some(student)), ("critic", critic.as_ref())];
+        match roles.into_iter().find(|(_, config)| config.is_some_and(drops)) {
+            Some((role, _)) if sequence > 1 => Err(Error::Recipe(format!(
+                "models.{role}.learns.dropout is above 0, but {sequence} ranks share the tokens of a sample, and an \
+                 adapter cannot tell which it sees; set it to 0, or leave parallel.ulysses and parallel.ring out"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses ranks that have no head or no token of some sample.
+    ///
+    /// # Errors
+    /// It names the degree and the nearest that would do.
+    pub(crate) fn check_layout(
+        &self,
+        mesh: MeshShape,
+        student: &Model,
+        tokens: Tracks<usize>,
+    ) -> Result<()> {
+        let mesh = mesh.with(Axis::Data, 1);
+        let network = student.network();
+        let workload = Workload {
+            depth: network.depth(),
+            heads: network.heads(),
+            tokens,
+            own_tokens: tokens,
+            latent_rows: None,
+            tiled: false,
+            caches_steps: false,
+            branches: 1,
+            samples: 1,
+        };
+        let layout = Layout::new(mesh.size().unwrap_or(usize::MAX), mesh);
+        let plan = Plan::new(&layout, &workload);
+        plan.map(drop)
+            .map_err(|Refusal { axis, reason }| Error::Recipe(format!("parallel.{axis}: {reason}")))
+    }
+
+    /// How a rank runs a network: alone, or its part of every sequence.
+    pub(crate) fn schedule(mesh: &Mesh, splits: Splits, recompute: Recompute) -> Arc<dyn Schedule> {
+        match mesh.sequence().size() {
+            1 => Arc::new(OneDevice { recompute }),
+            _ => Arc::new(Sharded::learning(mesh, splits, recompute)),
+        }
     }
 
     /// # Errors
@@ -60,7 +178,7 @@ impl Recipe {
     }
 
     /// What one of so many replicas works on: the same recipe with its part of every batch.
-    pub fn of_one_replica(&self, replicas: usize) -> Recipe {
+    pub(crate) fn of_one_replica(&self, replicas: usize) -> Recipe {
         let mut own = self.clone();
         own.data.batch /= replicas.max(1);
         own

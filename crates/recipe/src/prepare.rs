@@ -2,8 +2,10 @@
 //! before anything is loaded for good. A run and a dry run begin alike.
 
 use burn::tensor::Device;
+use comm::MeshShape;
 use data::loader::Replica;
 use folder::Hub;
+use nn::Inputs;
 use strategies::Flexible;
 use train::{Batch, Draws, Ema, STUDENT, Strategy};
 
@@ -41,7 +43,7 @@ impl Recipe {
         &self,
         device: &Device,
         hub: &Hub,
-        replica: Replica,
+        (replica, mesh): (Replica, MeshShape),
     ) -> Result<Prepared<'_>> {
         self.run.check()?;
         self.check_batch(replica.world)?;
@@ -54,6 +56,10 @@ impl Recipe {
         let strategy = self.strategy(&student)?;
         self.shown_once(&student)?;
         let trials = try_out(&source, &strategy, device)?;
+        for trial in &trials {
+            let tokens = inputs_of(&student, trial, &strategy)?.map(|own| own.tokens.dims()[1]);
+            self.check_layout(mesh, &student, tokens)?;
+        }
         let record = self.record(&student, &strategy.metadata());
         let validation = self.validation_setup(&student, record, &source, device)?;
         let others = match trials.first() {
@@ -97,14 +103,19 @@ impl Recipe {
         };
         self.learning_rate("critic", config)?;
         let kind = Kind::of(student);
-        let draws = Draws::new(0, 0, 0, trial.samples);
-        let inputs = strategy.prepare(kind.process(), trial, &draws)?.seen.inputs;
+        let inputs = inputs_of(student, trial, strategy)?;
         let teacher = Model::of_role("teacher", (&teacher.from, None), device, hub)?;
         kind.check("teacher", &teacher, &inputs)?;
         let critic = self.model("critic", config, device, hub)?;
         kind.check("critic", &critic, &inputs)?;
         Ok(Some(Models { teacher, critic, config }))
     }
+}
+
+/// What the student is given of a batch.
+fn inputs_of(student: &Model, trial: &Batch, strategy: &Flexible) -> Result<Inputs> {
+    let draws = Draws::new(0, 0, 0, trial.samples);
+    Ok(strategy.prepare(&student.description.process, trial, &draws)?.seen.inputs)
 }
 
 /// Refuses data that the strategy cannot use: one sample of each kind is looked at, and returned.

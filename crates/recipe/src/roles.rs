@@ -30,11 +30,6 @@ impl Kind {
         }
     }
 
-    /// What the student predicts.
-    pub(crate) fn process(&self) -> &Process {
-        &self.process
-    }
-
     /// Refuses a network that cannot learn from this one, or teach it. Where no encoders say of what
     /// widths its latents and texts are, it predicts once from `inputs` of the student.
     ///

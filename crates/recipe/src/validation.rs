@@ -10,7 +10,7 @@ use data::world::{Judge, MovingShape};
 use diffusion::{NoiseLevels, Process};
 use engine::{Audio, Field, Frames, Given, Media, Pipeline, Request, Residency, Setup};
 use families::Record;
-use nn::Store;
+use nn::{OneDevice, Schedule, Store};
 use strategies::Flexible;
 use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, STUDENT, Strategy, noise_for};
 
@@ -113,7 +113,7 @@ impl Validation {
     fn look(&mut self, step: u64, method: &dyn Method) -> train::Result<()> {
         let role = method.role(STUDENT)?;
         let failed = |reason: String| Error::Callback { name: "validation".to_owned(), reason };
-        let store = role.merged(self.average.as_ref())?;
+        let Some(store) = role.merged(self.average.as_ref())? else { return Ok(()) };
         let (clips, mut seen) =
             self.clips(step, store.clone()).map_err(|err| failed(err.to_string()))?;
         let mut numbers: Vec<(String, f64)> = Vec::new();
@@ -130,8 +130,10 @@ impl Validation {
                 .map_err(|err| failed(err.to_string()))?;
         }
         if let Some(held_out) = &self.held_out {
+            // The others wait meanwhile, so this rank predicts alone.
+            let alone = OneDevice::default();
             let losses = held_out
-                .losses(|inputs| Ok(role.layout().predict(&**role.network(), &store, inputs)?))?;
+                .losses(|inputs| Ok(alone.predict(&**role.network(), &store, inputs)?))?;
             let mean = losses.iter().sum::<f64>() / losses.len() as f64;
             numbers.push(("held_out/loss".to_owned(), mean));
             let levels = held_out.task.levels();
@@ -190,24 +192,45 @@ impl HeldOut {
     }
 }
 
+/// The step at which the student is looked at, if an event is such a moment.
+fn looked_at(event: &Event<'_>, every: u64) -> Option<u64> {
+    match event {
+        // A run that goes on has looked already where it stopped.
+        Event::Started { step: 0 } => Some(0),
+        Event::Resting { step } => Some(*step).filter(|at| *at > 0 && at.is_multiple_of(every)),
+        Event::Started { .. }
+        | Event::Updated { .. }
+        | Event::Stepped { .. }
+        | Event::Saved { .. }
+        | Event::Finished { .. } => None,
+    }
+}
+
 impl Callback for Validation {
     fn name(&self) -> &str {
         "validation"
     }
 
     fn on(&mut self, event: &Event<'_>, method: &dyn Method) -> train::Result<()> {
-        match event {
-            // A run that goes on has looked already where it stopped.
-            Event::Started { step: 0 } => self.look(0, method),
-            Event::Resting { step } if *step > 0 && step.is_multiple_of(self.every) => {
-                self.look(*step, method)
-            }
-            Event::Started { .. }
-            | Event::Resting { .. }
-            | Event::Updated { .. }
-            | Event::Stepped { .. }
-            | Event::Saved { .. }
-            | Event::Finished { .. } => Ok(()),
+        looked_at(event, self.every).map_or(Ok(()), |step| self.look(step, method))
+    }
+}
+
+/// Lends the student to the first rank whenever it looks at it.
+pub(crate) struct Lender {
+    pub(crate) every: u64,
+    pub(crate) average: Option<Averaged>,
+}
+
+impl Callback for Lender {
+    fn name(&self) -> &str {
+        "lender"
+    }
+
+    fn on(&mut self, event: &Event<'_>, method: &dyn Method) -> train::Result<()> {
+        match looked_at(event, self.every) {
+            Some(_) => method.role(STUDENT)?.merged(self.average.as_ref()).map(drop),
+            None => Ok(()),
         }
     }
 }

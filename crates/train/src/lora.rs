@@ -138,8 +138,8 @@ impl Adapters {
         })
     }
 
-    /// The parameters of `store` with the adapters beside their layers, and dropout in training.
-    pub fn beside<'a>(&self, store: &'a Store, dropout: Option<Dropout>) -> nn::Adapted<'a> {
+    /// The layers of `base` with the adapters beside them, and dropout in training.
+    pub fn beside<'a>(&self, base: &'a dyn Provider, dropout: Option<Dropout>) -> nn::Adapted<'a> {
         let (rank, share) = (self.config.rank, self.config.dropout);
         let dropout = dropout.filter(|_| share > 0.0);
         let mut adapters = nn::Adapters::default();
@@ -148,7 +148,7 @@ impl Adapters {
             let adapter = nn::Adapter::named(layer, rank, self.config.strength() as f32, own);
             adapters.push(format!("{layer}.weight"), adapter);
         }
-        nn::Adapted::new(store, adapters)
+        nn::Adapted::new(base, adapters)
     }
 
     /// New adapters that change nothing yet: `A` random in `+-1 / sqrt(inputs)`, `B` zero.

@@ -59,6 +59,8 @@ pub struct Pass {
     pub draws: Draws,
     /// The share of the step's samples that this micro-batch holds.
     pub share: f64,
+    /// Whether it is the last of the step: gradients may be added up over ranks as they are found.
+    pub is_last: bool,
 }
 
 /// What a method says about a micro-batch.

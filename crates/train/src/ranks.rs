@@ -9,10 +9,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use comm::{Axis, Busy, Group, Mesh};
+use comm::{Axis, Busy, Group, Mesh, Parcel, Values};
+use nn::Parameter;
+use parallel::Sharding;
 
 use crate::error::{Error, Result};
 use crate::role::Trained;
+use crate::state::StateDict;
 
 /// Numbers that travel together: a message for each small tensor would cost more than its values.
 const BUCKET: usize = 1 << 20;
@@ -93,14 +96,18 @@ impl Ranks {
     /// skip an update or none does.
     pub(crate) fn norm(&self, role: &Trained) -> Result<f64> {
         let label = format!("the norm of the gradients of the {}", role.name());
-        let rows = rows(self.world(), &label, &[role.gradient_norm()])?;
+        let norm = match role.sharding() {
+            None => role.gradient_norm(),
+            Some(sharding) => role.norm_of(&rows(sharding.copy(), &label, &role.squares())?),
+        };
+        let rows = rows(self.world(), &label, &[norm])?;
         let all_finite = rows.iter().all(|row| row[0].is_finite());
         Ok(if all_finite { rows[0][0] } else { f64::NAN })
     }
 
     /// Adds up the gradients of a role: one exchange a step, however many micro-batches there were.
     pub(crate) fn gradients(&self, role: &mut Trained) -> Result<()> {
-        if self.world().size() == 1 {
+        if self.world().size() == 1 || role.add_up()? {
             return Ok(());
         }
         let label = format!("the gradients of the {}", role.name());
@@ -120,6 +127,34 @@ impl Ranks {
             gradients.extend(names.into_iter().zip(split(&sum, &lengths)));
         }
         Ok(())
+    }
+
+    /// The state of all ranks that hold one copy of parameters together, on the first of them; `is_part` says what of
+    /// a rank's own is a part of it.
+    pub(crate) fn gathered(
+        &self,
+        sharding: &Sharding,
+        mut own: StateDict,
+        is_part: impl Fn(&str) -> bool,
+    ) -> Result<StateDict> {
+        if !sharding.is_first_copy() {
+            return Ok(own);
+        }
+        let group = sharding.copy().named("the state of a checkpoint");
+        let mut parcels = vec![Vec::new(); group.size()];
+        let parts = own.iter().filter(|(name, _)| is_part(name));
+        parcels[0] = parts.map(|(name, value)| value.parcel(name)).collect();
+        for Parcel { name, shape, values } in group.trade(parcels)?.wait()?.into_iter().flatten() {
+            match values {
+                Values::Floats(values) => own.tensor(&*name, Parameter { values, shape }),
+                Values::Integers(values) => {
+                    let number = values.into_data().iter::<i64>().next().unwrap_or_default();
+                    own.number(&*name, number as u64);
+                }
+                Values::Nothing => {}
+            }
+        }
+        Ok(own)
     }
 
     /// Gives a role zeros for the gradients that only other ranks have: whether a parameter took part may depend

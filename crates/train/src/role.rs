@@ -2,6 +2,8 @@
 //!
 //! A role is a type, so that a frozen teacher cannot hand out parameters to an optimizer by mistake.
 
+mod sharded;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,6 +11,7 @@ use burn::tensor::{DType, Tensor};
 use diffusion::Draw;
 use kernels::{blend, sum_squares};
 use nn::{Inputs, Network, Parameter, Parameters, Prediction, Provider, Store, most_similar};
+use parallel::{Gathered, Sharding, Shards};
 
 use crate::error::{Error, Result};
 use crate::learning_rate::LearningRateSchedule;
@@ -47,16 +50,22 @@ pub struct Training {
     pub learning_rate: LearningRateSchedule,
     /// How the network is run: on one device, what it keeps for the backward pass, over which ranks.
     pub layout: Arc<dyn nn::Schedule>,
+    /// Who holds its parameters; each rank all of them if nobody is said.
+    pub sharding: Option<Sharding>,
 }
 
 /// A network that learns, with all that its learning needs.
 pub struct Trained {
     name: &'static str,
     network: Arc<dyn Network>,
+    /// The parameters that this rank holds.
     store: Store,
+    shards: Option<Shards>,
     adapters: Option<Adapters>,
     /// The gradients so far, of parameters that took part.
     gradients: BTreeMap<String, Tensor<1>>,
+    /// Those that are added up over ranks already, of parameters that this rank holds.
+    sums: BTreeMap<String, Tensor<1>>,
     learning: BTreeMap<String, Vec<usize>>,
     optimizer: Optimizer,
     learning_rate: LearningRateSchedule,
@@ -82,7 +91,7 @@ impl Trained {
         training: Training,
     ) -> Result<Trained> {
         store.agree(&[], |weights| network.declare(weights))?;
-        let Training { learns, optimizer, learning_rate, layout } = training;
+        let Training { learns, optimizer, learning_rate, layout, sharding } = training;
         let mut adapters = None;
         let names: Vec<String> = match learns {
             Learns::All => store.iter().map(|(name, _)| name.to_owned()).collect(),
@@ -97,26 +106,32 @@ impl Trained {
                 names
             }
         };
-        let mut learning = BTreeMap::new();
-        for name in names {
-            let parameter = store.remove(&name).expect("the name comes from the store");
-            learning.insert(name.clone(), parameter.shape.clone());
+        let shape = |name: String| {
+            let parameter = store.get(&name).expect("the name comes from the store");
+            (name, parameter.shape.clone())
+        };
+        let learning: BTreeMap<String, Vec<usize>> = names.into_iter().map(shape).collect();
+        let learns = |own: &str| learning.contains_key(own);
+        let shards = sharding.map(|sharding| Shards::deal(&sharding, name, &store, learns));
+        shards.iter().for_each(|shards| shards.keep_own(&mut store));
+        for name in learning.keys() {
             // Learnt parameters are f32 whatever their file holds: updates are small.
-            let values = parameter.values.cast(DType::F32);
-            store.insert(name, Parameter { values, shape: parameter.shape });
+            if let Some(Parameter { values, shape }) = store.remove(name) {
+                store.insert(name, Parameter { values: values.cast(DType::F32), shape });
+            }
         }
-        let learnt = learning.keys().map(|name| {
-            (name.as_str(), store.get(name).expect("a learnt parameter is in the store"))
-        });
+        let learnt = learning.keys().filter_map(|name| Some((name.as_str(), store.get(name)?)));
         let optimizer = Optimizer::new(optimizer, learnt)?;
-        let gradients = BTreeMap::new();
+        let (gradients, sums) = (BTreeMap::new(), BTreeMap::new());
         let (updates, skipped) = (0, 0);
         Ok(Trained {
             name,
             network,
             store,
+            shards,
             adapters,
             gradients,
+            sums,
             learning,
             optimizer,
             learning_rate,
@@ -133,6 +148,7 @@ impl Trained {
     /// No such parameter learns, or it has another shape.
     pub fn begin_with(&mut self, name: &str, parameter: Parameter) -> Result<()> {
         match self.learning.get(name) {
+            Some(shape) if *shape == parameter.shape && !self.holds(name) => Ok(()),
             Some(shape) if *shape == parameter.shape => {
                 let values = parameter.values.cast(DType::F32);
                 self.store.insert(name.to_owned(), Parameter { values, ..parameter });
@@ -164,12 +180,7 @@ impl Trained {
         &self.network
     }
 
-    /// How the network is run.
-    pub fn layout(&self) -> &Arc<dyn nn::Schedule> {
-        &self.layout
-    }
-
-    /// All parameters, adapters included.
+    /// All parameters that this rank holds, adapters included.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -179,9 +190,14 @@ impl Trained {
         self.adapters.as_ref()
     }
 
-    /// The parameters that learn, in order of name.
+    /// The parameters that learn and that this rank holds, in order of name.
     pub fn learnt(&self) -> impl Iterator<Item = (&str, &Parameter)> {
         self.learning.keys().filter_map(|name| Some((name.as_str(), self.store.get(name)?)))
+    }
+
+    /// How many numbers learn, on whichever ranks.
+    pub fn learning(&self) -> u64 {
+        self.learning.values().map(|shape| shape.iter().product::<usize>() as u64).sum()
     }
 
     /// How often it was updated.
@@ -224,7 +240,10 @@ impl Trained {
     /// # Errors
     /// Inputs do not fit the network.
     pub fn predict(&self, inputs: &Inputs) -> Result<Prediction> {
-        Ok(self.layout.predict(&*self.network, &*self.provider(None), inputs)?)
+        let lent = self.lent();
+        Ok(self.with_layers(lent.as_ref(), None, |provider| {
+            self.layout.predict(&*self.network, provider, inputs)
+        })?)
     }
 
     /// Adds the gradients of one micro-batch and returns the loss of every sample.
@@ -250,18 +269,27 @@ impl Trained {
             each = losses.clone().inner().into_data().iter::<f32>().collect();
             Ok(kernels::sum(losses) * scale)
         };
-        let provider = self.provider(Some(dropout));
         let trainable = |name: &str| self.learning.contains_key(name);
-        let parameters = Parameters { provider: &*provider, trainable: &trainable };
-        let found = self.layout.backward(&*self.network, parameters, inputs, &mut scalar)?;
-        drop(provider);
+        let earlier = std::mem::take(&mut self.gradients);
+        let (mut gradients, lent) = match self.lent() {
+            Some(lent) if pass.is_last => (BTreeMap::new(), Some(lent.adding_to(earlier))),
+            lent => (earlier, lent),
+        };
+        let found = self.with_layers(lent.as_ref(), Some(dropout), |provider| {
+            let parameters = Parameters { provider, trainable: &trainable };
+            self.layout.backward(&*self.network, parameters, inputs, &mut scalar)
+        })?;
+        let [rest, added] = lent.map(Gathered::into_sums).unwrap_or_default();
+        gradients.extend(rest);
         for (name, gradient) in found.parameters {
-            let sum = match self.gradients.remove(&name) {
+            let sum = match gradients.remove(&name) {
                 Some(earlier) => blend(earlier, 1.0, &gradient, 1.0),
                 None => gradient,
             };
-            self.gradients.insert(name, sum);
+            gradients.insert(name, sum);
         }
+        self.gradients = gradients;
+        parallel::merge(&mut self.sums, added);
         Ok(each)
     }
 
@@ -289,7 +317,7 @@ impl Trained {
 
     /// Passes an update over: neither schedule nor optimizer move.
     pub(crate) fn skip(&mut self) {
-        self.gradients.clear();
+        self.forget();
         self.skipped += 1;
         self.skipped_in_a_row += 1;
     }
@@ -297,6 +325,7 @@ impl Trained {
     /// Forgets the gradients of a role that is not updated now.
     pub(crate) fn forget(&mut self) {
         self.gradients.clear();
+        self.sums.clear();
     }
 
     /// What a checkpoint holds of this role, under the keys `roles`, `optimizers`, `schedulers`.
@@ -315,41 +344,40 @@ impl Trained {
         let name = self.name;
         let mut own = state.take(&format!("roles.{name}.{MODULE}"));
         for (parameter, shape) in &self.learning {
-            self.store.insert(parameter.clone(), own.take_tensor(parameter, shape)?);
+            if self.holds(parameter) {
+                self.store.insert(parameter.clone(), own.take_tensor(parameter, shape)?);
+            }
         }
         own.finish()?;
         self.optimizer.restore(state.take(&format!("optimizers.{name}")))?;
         self.updates = state.take_number(&format!("schedulers.{name}.updates"))?;
         self.skipped = state.take_number(&format!("schedulers.{name}.skipped"))?;
-        self.gradients.clear();
+        self.forget();
         Ok(())
     }
 
-    fn provider(&self, dropout: Option<Dropout>) -> Box<dyn Provider + '_> {
-        match &self.adapters {
-            None => Box::new(&self.store),
-            Some(adapters) => Box::new(adapters.beside(&self.store, dropout)),
-        }
-    }
-
     /// All parameters, `average` in place of what learns if it is given, with adapters folded into the
-    /// layers they adapt: what an exported model holds.
+    /// layers they adapt: what an exported model holds. The first of the ranks that hold them gets them, and all must
+    /// ask.
     ///
     /// # Errors
-    /// An adapter does not fit its layer.
-    pub fn merged(&self, average: Option<&Averaged>) -> Result<Store> {
-        let mut store = average.map_or_else(|| self.store.clone(), |average| average.store(self));
+    /// An adapter does not fit its layer, or a rank did not come.
+    pub fn merged(&self, average: Option<&Averaged>) -> Result<Option<Store>> {
+        let own = average.map_or_else(|| self.store.clone(), |average| average.store(self));
+        let Some(mut store) = self.whole(own)? else { return Ok(None) };
         if let Some(adapters) = &self.adapters {
             store.merge_pairs(adapters.config().strength() as f32)?;
         }
-        Ok(store)
+        Ok(Some(store))
     }
 }
 
 /// A network that never learns: it can predict and nothing else.
 pub struct Frozen {
     network: Arc<dyn Network>,
+    /// The parameters that this rank holds.
     store: Store,
+    shards: Option<Shards>,
     layout: Arc<dyn nn::Schedule>,
 }
 
@@ -364,7 +392,14 @@ impl Frozen {
         layout: Arc<dyn nn::Schedule>,
     ) -> Result<Frozen> {
         store.agree(&[], |weights| network.declare(weights))?;
-        Ok(Frozen { network, store, layout })
+        Ok(Frozen { network, store, shards: None, layout })
+    }
+
+    /// The same, of whose parameters this rank holds some.
+    pub fn sharded(mut self, name: &str, sharding: &Sharding) -> Frozen {
+        let shards = Shards::deal(sharding, name, &self.store, |_| false);
+        shards.keep_own(&mut self.store);
+        Frozen { shards: Some(shards), ..self }
     }
 
     /// A prediction outside any graph.
@@ -372,7 +407,9 @@ impl Frozen {
     /// # Errors
     /// Inputs do not fit the network.
     pub fn predict(&self, inputs: &Inputs) -> Result<Prediction> {
-        Ok(self.layout.predict(&*self.network, &self.store, inputs)?)
+        let lent = self.shards.as_ref().map(|shards| shards.provider(&self.store));
+        let provider = lent.as_ref().map_or(&self.store as &dyn Provider, |lent| lent);
+        Ok(self.layout.predict(&*self.network, provider, inputs)?)
     }
 }
 
@@ -399,7 +436,7 @@ impl Averaged {
         self.with(|shadow| shadow.updates)
     }
 
-    /// All parameters of the role with the average in place of what learns.
+    /// All parameters of the role that this rank holds, with the average in place of what learns.
     pub fn store(&self, role: &Trained) -> Store {
         let mut store = role.store().clone();
         self.with(|shadow| {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use comm::{Parcel, Values};
 use nn::{Parameter, most_similar};
 
 use crate::error::{Error, Result};
@@ -14,6 +16,21 @@ pub enum Value {
     Tensor(Parameter),
     /// A count, a seed, a cursor.
     Number(u64),
+}
+
+impl Value {
+    /// It as it travels between ranks, under a name.
+    pub(crate) fn parcel(&self, name: &str) -> Parcel {
+        let (shape, values) = match self {
+            Value::Tensor(own) => (own.shape.clone(), Values::Floats(own.values.clone())),
+            Value::Number(number) => {
+                let data = TensorData::new(vec![*number as i64], [1]);
+                let number = Tensor::from_data(data, (&Device::flex(), DType::I64));
+                (vec![1], Values::Integers(number))
+            }
+        };
+        Parcel { name: name.into(), shape, values }
+    }
 }
 
 /// What a part of a run remembers, by name.
@@ -72,6 +89,11 @@ impl StateDict {
             Value::Number(number) => Ok(number),
             Value::Tensor(_) => Err(self.fault("holds a tensor instead of the number", name)),
         }
+    }
+
+    /// Keeps what `wanted` accepts.
+    pub(crate) fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.0.retain(|name, _| wanted(name));
     }
 
     /// Takes all tensors out.

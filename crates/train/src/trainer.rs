@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::tensor::Device;
+use parallel::Sharding;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -180,7 +181,9 @@ impl Trainer {
         }
         let LoopConfig { steps, accumulation, seed, clip } = self.config;
         let clip = clip.map_or(0, f64::to_bits);
-        let weights = self.parts.method.trained().iter().fold(0, |sum: u64, role| {
+        // Of parameters that are spread each rank holds others.
+        let roles = self.parts.method.trained().into_iter().filter(|own| own.sharding().is_none());
+        let weights = roles.fold(0, |sum: u64, role| {
             let squares = role.learnt().map(|(_, own)| kernels::sum_squares(own.values.clone()));
             squares.fold(sum, |sum, square| sum.rotate_left(1) ^ square.to_bits())
         });
@@ -264,7 +267,8 @@ impl Trainer {
 
         let mut tally = Tally::default();
         let mut before = 0;
-        for share in shares {
+        let count = shares.len();
+        for (at, share) in shares.into_iter().enumerate() {
             // One at a time: however many there are, one is in memory.
             let batch = &self.parts.feed.next()?;
             // A sample is known by its place in the whole step, whoever works on it.
@@ -274,6 +278,7 @@ impl Trainer {
                 iteration: step,
                 draws: draws.of_whole(whole),
                 share: batch.samples as f64 / whole as f64,
+                is_last: at + 1 == count,
             };
             tally.add(&self.parts.method.accumulate(batch, &pass)?, batch.samples);
             before += share.whole;
@@ -310,7 +315,14 @@ impl Trainer {
             let norm = self.ranks.norm(role)?;
             let clip = self.config.clip.filter(|_| clipped.contains(&role.name()));
             let report = update_role(role, (norm, clip), tally.is_finite(role.name()));
-            check_sound(role, &report, step)?;
+            let is_sound = check_sound(role, &report, step);
+            // What one rank finds in its part of the weights ends all of them.
+            if role.sharding().is_some() && self.ranks.any(SOUND, is_sound.is_err())? {
+                is_sound?;
+                let what = "weights that another rank holds are not finite".to_owned();
+                return Err(Error::Diverged { step, what, role: role.name(), rate: report.rate });
+            }
+            is_sound?;
             reports.push(report);
         }
         for report in &reports {
@@ -340,7 +352,7 @@ impl Trainer {
         let own = self.parts.checkpoints.as_ref();
         let due = own.is_some_and(|own| own.is_due(step) || self.is_owed && !own.holds(step));
         self.is_owed = due && self.most_skipped() > 0;
-        let snapshot = (due && !self.is_owed).then(|| self.sound_state()).transpose()?;
+        let snapshot = self.snapshot(due && !self.is_owed)?;
         let Parts { method, checkpoints: Some(checkpoints), .. } = &mut self.parts else {
             return Ok(());
         };
@@ -355,7 +367,7 @@ impl Trainer {
     fn save_last(&mut self) -> Result<()> {
         let step = self.step;
         let due = self.parts.checkpoints.as_ref().is_some_and(|own| !own.holds(step));
-        let snapshot = (due && step > 0).then(|| self.sound_state()).transpose()?;
+        let snapshot = self.snapshot(due && step > 0)?;
         let is_sound = self.most_skipped() == 0;
         let Parts { method, checkpoints: Some(checkpoints), .. } = &mut self.parts else {
             return Ok(());
@@ -392,16 +404,40 @@ impl Trainer {
         committed.into_iter().try_for_each(|(step, path)| self.tell(&Event::Saved { step, path }))
     }
 
+    /// What a checkpoint is made of, if one `is_due` on the first rank: ranks that hold parts of it give them.
+    fn snapshot(&self, is_due: bool) -> Result<Option<StateDict>> {
+        let is_due = match self.sharding() {
+            None => is_due,
+            Some(_) => self.ranks.any("whether a checkpoint is due", is_due)?,
+        };
+        is_due.then(|| self.sound_state()).transpose()
+    }
+
+    /// Who holds parameters together, if any role's are spread.
+    fn sharding(&self) -> Option<&Sharding> {
+        self.parts.method.trained().into_iter().find_map(Trained::sharding)
+    }
+
     /// A state that is worth keeping.
     fn sound_state(&self) -> Result<StateDict> {
-        let state = self.state();
+        let mut state = self.state();
+        if let Some(sharding) = self.sharding() {
+            let is_part = |key: &str| self.is_of_another(key) == Some(false);
+            state = self.ranks.gathered(sharding, state, is_part)?;
+        }
         let Some(what) = state.not_finite() else { return Ok(state) };
         let roles = self.parts.method.trained();
         let (role, rate) = roles.first().map_or(("student", 0.0), |own| (own.name(), own.rate()));
         Err(Error::Diverged { step: self.step, what, role, rate })
     }
 
-    /// Everything that must be the same for the run to go on as if nothing had happened.
+    /// Whether another rank keeps what a checkpoint calls `key`. None if all ranks have it.
+    fn is_of_another(&self, key: &str) -> Option<bool> {
+        self.parts.method.trained().into_iter().find_map(|role| role.is_of_another(key))
+    }
+
+    /// Everything that must be the same for the run to go on as if nothing had happened; of what ranks hold together
+    /// this rank's part.
     pub fn state(&self) -> StateDict {
         let mut state = StateDict::new();
         self.parts.method.trained().iter().for_each(|role| role.save(&mut state));
@@ -416,11 +452,14 @@ impl Trainer {
         state
     }
 
-    /// Goes on from what [`Trainer::state`] said.
+    /// Goes on from what [`Trainer::state`] said, of whose parts this rank takes its own.
     ///
     /// # Errors
     /// Something is missing, misshapen or left over, or the seed is another.
     pub fn restore(&mut self, mut state: StateDict) -> Result<()> {
+        if self.sharding().is_some() {
+            state.retain(|key| self.is_of_another(key) != Some(true));
+        }
         for role in self.parts.method.trained_mut() {
             role.restore(&mut state)?;
         }
@@ -440,6 +479,9 @@ impl Trainer {
         state.finish()
     }
 }
+
+/// What ranks agree on after an update of parameters that they hold together.
+const SOUND: &str = "whether weights are finite";
 
 /// So many updates in a row that had to be skipped are no spike.
 const MOST_SKIPPED: u64 = 20;

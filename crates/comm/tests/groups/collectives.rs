@@ -1,7 +1,7 @@
 //! What every rank holds after an exchange.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use comm::{Group, Ranks, on_ranks};
+use comm::{Group, Parcel, Ranks, Values, on_ranks};
 
 use super::{part, values};
 
@@ -102,4 +102,35 @@ fn each_rank_has_its_own_workers() {
     for threads in threads {
         assert_eq!(threads.unwrap(), (2, (1, 2)));
     }
+}
+
+/// A trade is posted at once and waited for later, in whatever order; ranks give each other different numbers of parcels.
+#[test]
+fn trades_are_on_their_way_until_they_are_waited_for() {
+    on_ranks(3, |group| {
+        let parcel = |value: usize| Parcel {
+            name: format!("{value}").into(),
+            shape: vec![1],
+            values: Values::Floats(Tensor::from_floats([value as f32], &Device::flex())),
+        };
+        // Rank `to` is given as many parcels as its number.
+        let given = |from: usize, to: usize, round: usize| {
+            (0..to).map(|at| 100 * round + 10 * from + at).collect::<Vec<_>>()
+        };
+        let own = |round| {
+            let list = |to| given(group.rank(), to, round).into_iter().map(parcel).collect();
+            (0..3).map(list).collect::<Vec<Vec<Parcel>>>()
+        };
+        let [first, second] = [1, 2].map(|round| group.trade(own(round)).unwrap());
+        for (round, trade) in [(2, second), (1, first)] {
+            for (from, parcels) in trade.wait().unwrap().into_iter().enumerate() {
+                let names: Vec<String> =
+                    parcels.iter().map(|parcel| parcel.name.to_string()).collect();
+                let want = given(from, group.rank(), round);
+                assert_eq!(names, want.iter().map(usize::to_string).collect::<Vec<_>>());
+            }
+        }
+        let posts = group.traffic().posts;
+        assert_eq!(posts, 4, "one message to each of two others, twice");
+    });
 }

@@ -91,7 +91,7 @@ fn losses_and_gradients_are_the_transcriptions() {
     for (case, exit) in [("free", 2), ("fixed", 1)] {
         let mut method = method(&golden);
         let draws = Draws::new(0, 1, 0, 2);
-        let pass = Pass { iteration: 1, draws, share: 1.0 };
+        let pass = Pass { iteration: 1, draws, share: 1.0, is_last: true };
         let (scene, choices) = (golden.scene(case == "fixed"), golden.draws(exit));
         let report = method.accumulate_with(&scene, &choices, &pass).unwrap();
         let [student, critic] = &report.losses[..] else { panic!("two losses") };

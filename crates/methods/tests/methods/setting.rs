@@ -43,6 +43,7 @@ pub(crate) fn run_by(
         optimizer: OptimizerConfig::default(),
         learning_rate: LearningRateSchedule::constant(0.01).unwrap(),
         layout,
+        sharding: None,
     };
     Trained::new(name, network, store, training).unwrap()
 }
@@ -78,7 +79,7 @@ pub(crate) fn accumulate(
     (iteration, first, share): (u64, u64, f64),
 ) -> Result<MethodReport> {
     let draws = Draws::new(11, iteration, first, batch.samples);
-    method.accumulate(batch, &Pass { iteration, draws, share })
+    method.accumulate(batch, &Pass { iteration, draws, share, is_last: true })
 }
 
 /// The same clips again and again.

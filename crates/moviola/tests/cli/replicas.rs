@@ -52,7 +52,7 @@ fn ranks_log_the_losses_of_one_and_leave_one_run() {
     for ranks in ["2", "4"] {
         let told = trained(&at(ranks), 8, &[look], &["--ranks", ranks]);
         assert!(
-            told.contains(&format!("{ranks} ranks: {ranks} replicas of the whole model")),
+            told.contains(&format!("{ranks} ranks: {ranks} replicas, each with 1/{ranks}")),
             "{told}"
         );
         let got = losses(&at(ranks));

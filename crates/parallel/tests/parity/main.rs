@@ -39,5 +39,6 @@ fn sharded(
     attention: impl Attention + Clone + Send + Sync + 'static,
 ) -> Box<dyn Schedule> {
     let recompute = nn::Recompute::PerBlock;
-    Box::new(Sharded { sequence: group.clone(), attention, tensor: None, recompute })
+    let gradients = parallel::Gradients::Whole;
+    Box::new(Sharded { sequence: group.clone(), attention, tensor: None, recompute, gradients })
 }

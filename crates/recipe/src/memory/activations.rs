@@ -19,6 +19,17 @@ pub(super) struct Tokens {
     pub(super) text: u64,
 }
 
+impl Tokens {
+    /// Those of the largest part where so many ranks share clips and sounds; all have the captions.
+    pub(super) fn shared_by(self, ranks: u64) -> Tokens {
+        Tokens {
+            video: self.video.div_ceil(ranks),
+            audio: self.audio.div_ceil(ranks),
+            text: self.text,
+        }
+    }
+}
+
 /// What one token leaves behind, in values.
 pub(super) struct Width {
     /// In one block: what goes into each of its layers, and what comes out; of tokens of the video and

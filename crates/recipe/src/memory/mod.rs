@@ -9,6 +9,7 @@ mod activations;
 mod validation;
 
 use burn::tensor::Device;
+use comm::{Axis, MeshShape};
 use data::loader::Replica;
 use folder::{Hub, ModelFolder};
 use nn::Store;
@@ -47,6 +48,9 @@ pub struct RoleMemory {
     pub saved: u64,
     /// What the backward pass keeps of a micro-batch.
     pub activations: u64,
+    /// What learns of it, on all ranks that hold it together.
+    #[serde(skip)]
+    learnt: u64,
 }
 
 /// All that is in memory in one phase of a run, in bytes.
@@ -103,30 +107,46 @@ impl Memory {
 }
 
 impl Recipe {
-    /// The memory of a run.
+    /// The memory of each rank of a run.
     ///
     /// # Errors
     /// Whatever would keep the run from beginning.
-    pub fn memory(&self, device: &Device, hub: &Hub) -> Result<Memory> {
-        let Prepared { student, others, .. } = self.prepare(device, hub, Replica::ONLY)?;
-        let tokens = self.tokens(&student)?;
-        let mut roles = vec![self.role("student", &student, &self.models.student, tokens)?];
+    pub fn memory(&self, mesh: MeshShape, device: &Device, hub: &Hub) -> Result<Memory> {
+        let shard = self.shard(mesh.size().unwrap_or(usize::MAX))?;
+        let own = self.of_one_replica(mesh.degree(Axis::Data));
+        own.memory_within(mesh, shard as u64, device, hub)
+    }
+
+    /// The memory of each rank of a replica, of which `shard` hold the parameters together.
+    fn memory_within(
+        &self,
+        mesh: MeshShape,
+        shard: u64,
+        device: &Device,
+        hub: &Hub,
+    ) -> Result<Memory> {
+        let place = (Replica::ONLY, mesh);
+        let Prepared { student, others, .. } = self.prepare(device, hub, place)?;
+        let sequence = mesh.degree(Axis::Ulysses) * mesh.degree(Axis::Ring);
+        let tokens = self.tokens(&student)?.shared_by(sequence as u64);
+        let config = &self.models.student;
+        let mut roles = vec![self.role("student", &student, config, (tokens, shard))?];
         // Until it starts an average is the student itself.
         let updates = self.method.horizon("student", self.run.steps);
         let averages = self.callbacks.averages();
         let count = averages.iter().filter(|(_, own)| own.start < updates).count() as u64;
         let average = match count {
             0 => 0,
-            count => count * self.learnt(&student, &self.models.student)?.weights,
+            count => (count * self.learnt(&student, config)?.weights).div_ceil(shard),
         };
         if let Some(Models { teacher, critic, config }) = &others {
-            roles.push(frozen("teacher", teacher));
-            roles.push(self.role("critic", critic, config, tokens)?);
+            roles.push(frozen("teacher", teacher, shard));
+            roles.push(self.role("critic", critic, config, (tokens, shard))?);
         }
         let phases = Vec::new();
         let mut memory = Memory { program: PROGRAM, roles, average, phases, snapshot: 0 };
         memory.phases = self.phases(&memory, &student, hub)?;
-        memory.snapshot = self.snapshot(&memory);
+        memory.snapshot = self.snapshot(&memory, shard);
         Ok(memory)
     }
 
@@ -148,15 +168,15 @@ impl Recipe {
         Ok(phases)
     }
 
-    /// What a checkpoint that is being written keeps from being changed in place.
-    fn snapshot(&self, memory: &Memory) -> u64 {
+    /// What a checkpoint that is being written keeps from being changed in place: all of it on the first rank, which
+    /// writes it.
+    fn snapshot(&self, memory: &Memory, shard: u64) -> u64 {
         let every = self.checkpoint.every;
         if every == 0 || every >= self.run.steps {
             return 0;
         }
-        let micro = self.gradient_copies();
-        let learnt = memory.roles.iter().map(|role| role.gradients / micro + role.saved);
-        learnt.sum::<u64>() + memory.average
+        let learnt = memory.roles.iter().map(|role| role.learnt + role.saved);
+        learnt.sum::<u64>() + memory.average * shard
     }
 
     /// How often the gradients of a role are there at once: those of earlier micro-batches stay while
@@ -170,20 +190,27 @@ impl Recipe {
         role: &str,
         model: &Model,
         config: &TrainedConfig,
-        tokens: Tokens,
+        (tokens, shard): (Tokens, u64),
     ) -> Result<RoleMemory> {
         let learnt = self.learnt(model, config)?;
         let width = Width::of(&**model.network(), &model.store)?;
         let recompute = self.recompute(model, config.recompute)?;
-        let stays = bytes(&model.store) - learnt.stored;
+        let stays = (bytes(&model.store) - learnt.stored).div_ceil(shard);
+        let lent = lent(model, shard);
+        // Where a step is one micro-batch, gradients are added up and given away block by block.
+        let gradients = match (shard, self.run.accumulation) {
+            (1, _) | (_, 2..) => learnt.weights * self.gradient_copies(),
+            _ => learnt.weights.div_ceil(shard) + learnt.weights.min(lent),
+        };
         Ok(RoleMemory {
-            weights: stays + learnt.weights,
+            weights: stays + learnt.weights.div_ceil(shard) + lent,
             mapped: if matches!(model.origin, Origin::Folder(_)) { stays } else { 0 },
-            gradients: learnt.weights * self.gradient_copies(),
-            optimizer: learnt.optimizer,
+            gradients,
+            optimizer: learnt.optimizer.div_ceil(shard),
             saved: learnt.saved,
             activations: width.backward(tokens, recompute),
-            ..frozen(role, model)
+            learnt: learnt.weights,
+            ..frozen(role, model, shard)
         })
     }
 
@@ -213,11 +240,17 @@ struct Learnt {
     saved: u64,
 }
 
-/// A network that never learns: it stays in its files.
-fn frozen(role: &str, model: &Model) -> RoleMemory {
-    let (role, weights) = (role.to_owned(), bytes(&model.store));
-    let (optimizer, saved) = (0, 0);
-    RoleMemory { role, weights, mapped: weights, gradients: 0, optimizer, saved, activations: 0 }
+/// A network that never learns: what a rank holds of it stays in its files.
+fn frozen(role: &str, model: &Model, shard: u64) -> RoleMemory {
+    let (role, mapped) = (role.to_owned(), bytes(&model.store).div_ceil(shard));
+    let (gradients, optimizer, saved, activations, learnt) = (0, 0, 0, 0, 0);
+    let weights = mapped + lent(model, shard);
+    RoleMemory { role, weights, mapped, gradients, optimizer, saved, activations, learnt }
+}
+
+/// What other ranks lend of a network at once, where so many hold it together.
+fn lent(model: &Model, shard: u64) -> u64 {
+    if shard > 1 { parallel::lent_at_once(&model.store) } else { 0 }
 }
 
 fn bytes(store: &Store) -> u64 {

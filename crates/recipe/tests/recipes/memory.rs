@@ -10,7 +10,7 @@ use crate::building::{WAN, build, dataset, folder, no_hub, read, small, tiny, tr
 use crate::lora::half;
 
 fn memory(recipe: &Recipe) -> Memory {
-    recipe.memory(&Device::flex(), &no_hub()).unwrap()
+    recipe.memory(comm::MeshShape::default(), &Device::flex(), &no_hub()).unwrap()
 }
 
 /// Bytes of all tensors below a name.
@@ -160,7 +160,10 @@ fn a_dry_run_refuses_what_its_run_refuses() {
         };
         let refused = build(&recipe, None).err().expect(argument).to_string();
         assert!(refused.contains(wanted), "{argument}: {refused}");
-        let dry = recipe.memory(&Device::flex(), &no_hub()).expect_err(argument).to_string();
+        let dry = recipe
+            .memory(comm::MeshShape::default(), &Device::flex(), &no_hub())
+            .expect_err(argument)
+            .to_string();
         assert_eq!(dry, refused, "{argument}");
     }
 }

@@ -153,11 +153,12 @@ fn a_step_equals_pytorch() {
             learns: Learns::All,
             optimizer: OptimizerConfig::default(),
             learning_rate: LearningRateSchedule::constant(1e-4).unwrap(),
+            sharding: None,
             layout: Arc::new(OneDevice::default()),
         };
         let network = Arc::clone(model.network());
         let mut role = Trained::new(STUDENT, network, model.store.clone(), training).unwrap();
-        let pass = Pass { iteration: 1, draws, share: 1.0 };
+        let pass = Pass { iteration: 1, draws, share: 1.0, is_last: true };
         let losses = role.accumulate(&inputs.seen.inputs, &pass, &mut |prediction| {
             Ok(strategy.loss(prediction, &inputs).total())
         });

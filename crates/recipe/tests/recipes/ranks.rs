@@ -1,10 +1,11 @@
 //! Recipes on several ranks: every method learns there what it learns on one.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
 use comm::{Group, Mesh, on_ranks};
-use recipe::{FREE, Recipe};
+use recipe::{FREE, ParallelConfig, Recipe};
 use testkit::numbers::{bits, values};
 use train::{Ranks, STUDENT, StepReport, Value};
 
@@ -49,8 +50,8 @@ fn recipes(data: &Path, optimizer: &str) -> Vec<(&'static str, Recipe)> {
 /// What a rank ends with.
 struct Ended {
     reports: Vec<StepReport>,
-    tensors: Vec<(String, Vec<f32>)>,
-    bits: Vec<Vec<u32>>,
+    tensors: BTreeMap<String, Vec<f32>>,
+    bits: BTreeMap<String, Vec<u32>>,
 }
 
 fn run(recipe: &Recipe, ranks: Ranks) -> Ended {
@@ -64,12 +65,24 @@ fn run(recipe: &Recipe, ranks: Ranks) -> Ended {
         Value::Tensor(own) => Some((name.to_owned(), values(&own.values), bits(&own.values))),
         Value::Number(_) => None,
     });
-    let (mut named, mut all) = (Vec::new(), Vec::new());
+    let (mut named, mut all) = (BTreeMap::new(), BTreeMap::new());
     for (name, values, bits) in tensors {
-        named.push((name, values));
-        all.push(bits);
+        named.insert(name.clone(), values);
+        all.insert(name, bits);
     }
     Ended { reports, tensors: named, bits: all }
+}
+
+/// Layouts of up to eight ranks that share tokens: data, ulysses, ring. The twelve tokens of a sample come out uneven on
+/// eight.
+const SEQUENCES: [[usize; 3]; 8] =
+    [[1, 2, 1], [1, 1, 2], [1, 1, 3], [2, 2, 1], [1, 2, 2], [3, 1, 2], [2, 2, 2], [1, 2, 4]];
+
+/// The same recipe on other ranks.
+fn laid_out(recipe: &Recipe, degrees: [usize; 3], shard: usize) -> Recipe {
+    let [data, ulysses, ring] = degrees.map(Some);
+    let parallel = ParallelConfig { data, ulysses, ring, shard: Some(shard) };
+    Recipe { parallel, ..recipe.clone() }
 }
 
 /// The ranks of a group as the recipe lays them out.
@@ -78,13 +91,19 @@ fn ranks_of(recipe: &Recipe, group: Group) -> Ranks {
     Ranks::over(Mesh::of(group, shape).unwrap())
 }
 
-/// The run of a recipe on so many ranks, which end alike.
+/// The run of a recipe on so many ranks, which end alike where they hold the same.
 fn spread(recipe: &Recipe, ranks: usize) -> Ended {
     let mut all = on_ranks(ranks, |group| run(recipe, ranks_of(recipe, group)));
-    let first = all.remove(0);
-    assert!(all.iter().all(|other| other.bits == first.bits), "ranks end apart");
-    assert!(all.iter().all(|other| other.reports == first.reports), "ranks report apart");
-    first
+    let mut whole = all.remove(0);
+    for other in all {
+        assert!(other.reports == whole.reports, "ranks report apart");
+        for (name, bits) in other.bits {
+            let known = whole.bits.insert(name.clone(), bits.clone());
+            assert!(known.is_none_or(|known| known == bits), "ranks end with another {name}");
+        }
+        whole.tensors.extend(other.tensors);
+    }
+    whole
 }
 
 /// Losses and norms within `bound`, and where weights are compared too each tensor within 1e-5 of its norm, with a
@@ -107,7 +126,8 @@ fn near(what: &str, got: &Ended, want: &Ended, bound: f64, with_tensors: bool) {
         return;
     }
     let norm = |values: &[f32]| values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
-    let all = want.tensors.iter().map(|(_, own)| norm(own).powi(2)).sum::<f64>().sqrt();
+    let all = want.tensors.values().map(|own| norm(own).powi(2)).sum::<f64>().sqrt();
+    assert_eq!(got.tensors.len(), want.tensors.len(), "{what}");
     for ((name, got), (_, want)) in got.tensors.iter().zip(&want.tensors) {
         let off = norm(&got.iter().zip(want).map(|(a, b)| a - b).collect::<Vec<_>>());
         assert!(off <= 1e-5 * norm(want) + 1e-7 * all, "{what}, {name}: {off:e}");
@@ -124,6 +144,48 @@ fn every_method_learns_what_it_learns_on_one_rank() {
         for ranks in [2, 3, 4] {
             let got = spread(&recipe, ranks);
             near(&format!("{what} on {ranks} ranks"), &got, &want, 1e-5, true);
+        }
+    }
+}
+
+/// Methods see whole sequences, of which each rank runs a part: the same law.
+#[test]
+fn ranks_that_share_tokens_learn_what_one_rank_learns() {
+    let temporary = tempfile::tempdir().unwrap();
+    let data = temporary.path().join("data");
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    for (at, (what, recipe)) in recipes(&data, "{kind: sgd, momentum: 0.9}").iter().enumerate() {
+        let want = run(recipe, Ranks::alone());
+        // Each method takes its turn at the larger layouts.
+        let some = SEQUENCES.iter().enumerate().filter(|(place, _)| *place < 4 || place % 4 == at);
+        for (_, layout) in some {
+            // Half of them hold parameters together.
+            let ranks = layout.iter().product();
+            let shard = if layout[1] > 1 { 2 } else { 1 };
+            let got = spread(&laid_out(recipe, *layout, shard), ranks);
+            near(&format!("{what} on {layout:?}"), &got, &want, 1e-5, true);
+        }
+    }
+}
+
+/// FSDP, HSDP and whole copies at one degree of data: who holds parameters changes no bit.
+#[test]
+fn parameters_that_ranks_hold_together_learn_the_same_bits() {
+    let temporary = tempfile::tempdir().unwrap();
+    let data = temporary.path().join("data");
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    for (what, recipe) in recipes(&data, "{kind: adamw}") {
+        let on = |degrees: [usize; 3], shard| {
+            spread(&laid_out(&recipe, degrees, shard), degrees.iter().product())
+        };
+        for (degrees, shards) in [([4, 1, 1], &[2, 4][..]), ([2, 1, 2], &[4])] {
+            let whole = on(degrees, 1);
+            for shard in shards {
+                let got = on(degrees, *shard);
+                let what = format!("{what} on {degrees:?}, {shard} ranks a copy");
+                assert!(got.reports == whole.reports, "{what}: reports differ");
+                assert!(got.bits == whole.bits, "{what}: states differ");
+            }
         }
     }
 }
@@ -186,6 +248,10 @@ fn a_batch_that_cannot_be_cut_is_refused_with_the_nearest() {
     let told = message(&["parallel={data: 2}"], Some(4));
     assert!(told.contains("parallel.data is 2, but there are 4 ranks"), "{told}");
     assert!(with(&["parallel={data: 0}"]).is_err(), "none at all");
+    let told = message(&["parallel={ulysses: 2}"], Some(3));
+    assert!(told.contains("parallel.ulysses is 2, but there are 3 ranks"), "{told}");
+    let told = message(&["parallel={data: 2, shard: 4}"], None);
+    assert!(told.contains("parallel.shard is 4") && told.contains("choose one of 1, 2"), "{told}");
     assert_eq!(with(&["parallel={data: 2}"]).unwrap().mesh(None).unwrap().size(), Some(2));
     assert_eq!(with(&[]).unwrap().mesh(None).unwrap().size(), Some(1));
     // One that is built by hand is refused as well.

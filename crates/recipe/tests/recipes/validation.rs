@@ -208,7 +208,10 @@ fn what_validation_cannot_ask_for_is_refused_by_its_key() {
         };
         let refused = build(&recipe, None).err().expect("it should be refused").to_string();
         assert!(refused.contains(wanted), "{refused}");
-        let dry = recipe.memory(&Device::flex(), &no_hub()).unwrap_err().to_string();
+        let dry = recipe
+            .memory(comm::MeshShape::default(), &Device::flex(), &no_hub())
+            .unwrap_err()
+            .to_string();
         assert_eq!(dry, refused);
     }
 }

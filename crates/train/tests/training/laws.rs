@@ -250,7 +250,7 @@ fn a_loss_that_fails_is_handed_on_as_it_is() {
     let batch = Numbers { batch: 2, position: 0, part: (0, 1) }.next().unwrap();
     let draws = Draws::new(1, 1, 0, 2);
     let (inputs, _) = inputs(&batch, &draws).unwrap();
-    let pass = Pass { iteration: 1, draws, share: 1.0 };
+    let pass = Pass { iteration: 1, draws, share: 1.0, is_last: true };
     let mut fail = |_: &nn::Prediction| Err(Error::Feed("no more".to_owned()));
     let error = role.accumulate(&inputs, &pass, &mut fail).unwrap_err();
     assert!(matches!(&error, Error::Feed(reason) if reason == "no more"), "{error:?}");

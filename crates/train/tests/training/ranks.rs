@@ -1,5 +1,6 @@
 //! A run on several ranks is the run of one: same samples, same losses, same updates.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
@@ -35,19 +36,29 @@ fn tensors(state: &StateDict) -> Vec<(String, Vec<f32>)> {
     all.collect()
 }
 
-/// The run of a setup on so many ranks, each of which ends with the same bits.
+/// The run of a setup on so many ranks, each of which ends with the same bits where it holds the same.
 fn spread(setup: &Setup, ranks: usize) -> Ended {
-    let mut all = on_ranks(ranks, |group| {
+    let all = on_ranks(ranks, |group| {
         let mut run = setup.build_on(replicas(group), None).unwrap();
         run.trainer.run().unwrap();
         ended(&run)
     });
-    let first = all.remove(0);
-    for other in all {
-        assert!(other.0 == first.0, "ranks end with different states");
-        assert_eq!(other.2, first.2, "ranks report different steps");
+    together(all)
+}
+
+/// What ranks end with together.
+fn together(all: Vec<Ended>) -> Ended {
+    let reports = all[0].2.clone();
+    let (mut bits, mut tensors) = (BTreeMap::new(), BTreeMap::new());
+    for own in all {
+        assert_eq!(own.2, reports, "ranks report different steps");
+        tensors.extend(own.1);
+        for (name, own) in own.0 {
+            let other = bits.insert(name.clone(), own.clone());
+            assert!(other.is_none_or(|other| other == own), "ranks end with different {name}");
+        }
     }
-    first
+    (bits.into_iter().collect(), tensors.into_iter().collect(), reports)
 }
 
 /// Losses and norms within 1e-5; each tensor within 1e-5 of its norm, with a floor of 1e-7 of all.
@@ -144,8 +155,9 @@ fn uneven_parts_weigh_by_their_samples() {
 /// What is not finite on one rank is skipped by all.
 #[test]
 fn an_update_is_skipped_by_all_ranks_or_none() {
-    for fault in [Fault::Loss(2), Fault::Gradient(2)] {
-        let setup = Setup { steps: 3, batch: 4, ..Setup::default() };
+    let faults = [Fault::Loss(2), Fault::Gradient(2)];
+    for (fault, shard) in faults.into_iter().flat_map(|fault| [(fault, 1), (fault, 2)]) {
+        let setup = Setup { steps: 3, batch: 4, shard, ..Setup::default() };
         let faulty = Setup { fault, ..setup.clone() };
         let all = on_ranks(2, |group| {
             let own = if group.rank() == 1 { &faulty } else { &setup };
@@ -153,7 +165,8 @@ fn an_update_is_skipped_by_all_ranks_or_none() {
             run.trainer.run().unwrap();
             ended(&run)
         });
-        assert!(all[0].0 == all[1].0 && format!("{:?}", all[0].2) == format!("{:?}", all[1].2));
+        assert!(shard > 1 || all[0].0 == all[1].0);
+        assert_eq!(format!("{:?}", all[0].2), format!("{:?}", all[1].2));
         let student = &all[0].2[1].roles[0];
         assert!(student.role == STUDENT && student.outcome != Outcome::Updated, "{student:?}");
         assert_eq!(all[0].2[2].roles[0].outcome, Outcome::Updated);
@@ -163,15 +176,13 @@ fn an_update_is_skipped_by_all_ranks_or_none() {
 /// Runs to `steps` on so many ranks from the newest checkpoint of a folder, or from the beginning.
 fn go_on(setup: &Setup, steps: u64, ranks: usize, folder: &Path) -> Ended {
     let setup = Setup { steps, ..setup.clone() };
-    let mut all = on_ranks(ranks, |group| {
+    let all = on_ranks(ranks, |group| {
         let mut run = setup.build_on(replicas(group), Some(folder)).unwrap();
         run.trainer.resume(&["loop.steps"], &Device::flex()).unwrap();
         run.trainer.run().unwrap();
         ended(&run)
     });
-    let first = all.remove(0);
-    assert!(all.iter().all(|other| other.0 == first.0), "ranks end with different states");
-    first
+    together(all)
 }
 
 #[test]
@@ -189,6 +200,74 @@ fn a_run_goes_on_to_the_bit_and_on_other_numbers_of_ranks() {
         let got = go_on(&setup, 6, to, &at(&name));
         let want = (whole.0.clone(), whole.1.clone(), whole.2[3..].to_vec());
         near(&got, &want, &name);
+    }
+}
+
+/// FSDP, HSDP and whole copies: who holds a parameter, with its optimizer and its average, changes no bit.
+#[test]
+fn ranks_that_hold_parameters_together_learn_the_bits_of_whole_copies() {
+    let muon = OptimizerConfig::Muon(MuonConfig::default());
+    for (learns, optimizer) in
+        [(Learns::All, muon), (Learns::All, OptimizerConfig::default()), (lora(), sgd())]
+    {
+        for accumulation in [1, 2] {
+            let (steps, batch) = (4, 12);
+            let (learns, optimizer) = (learns.clone(), optimizer.clone());
+            let setup = Setup { steps, batch, accumulation, learns, optimizer, ..Setup::default() };
+            let whole = spread(&setup, 4);
+            for shard in [2, 4] {
+                let got = spread(&Setup { shard, ..setup.clone() }, 4);
+                assert!(got.2 == whole.2, "{shard} ranks a copy report other steps");
+                assert!(got.0 == whole.0, "{shard} ranks a copy learn otherwise");
+            }
+        }
+    }
+    let setup = Setup { steps: 3, batch: 6, shard: 3, optimizer: sgd(), ..Setup::default() };
+    let mut alone = setup.build(None).unwrap();
+    alone.trainer.run().unwrap();
+    near(&spread(&setup, 3), &ended(&alone), "3 ranks a copy");
+}
+
+/// Every tensor has one holder, and none holds much more than the others.
+#[test]
+fn parameters_are_held_once_and_evenly() {
+    let setup = Setup { shard: 3, batch: 3, ..Setup::default() };
+    let held = on_ranks(3, |group| {
+        let run = setup.build_on(replicas(group), None).unwrap();
+        let own = run.role(STUDENT).store().iter();
+        own.map(|(name, own)| (name.to_owned(), own.values.dims()[0])).collect::<Vec<_>>()
+    });
+    let whole = setup.role(STUDENT).unwrap();
+    let all: Vec<(String, usize)> =
+        whole.store().iter().map(|(name, own)| (name.to_owned(), own.values.dims()[0])).collect();
+    let mut found = held.concat();
+    found.sort();
+    assert_eq!(found, all);
+    let values = |own: &[(String, usize)]| own.iter().map(|(_, count)| count).sum::<usize>();
+    let most = held.iter().map(|own| values(own)).max().unwrap();
+    assert!(most <= values(&all) / 2, "one of three holds {most} of {}", values(&all));
+}
+
+#[test]
+fn a_run_of_shards_goes_on_to_the_bit_and_in_other_layouts() {
+    let setup = Setup { batch: 12, optimizer: sgd(), every: 3, ..Setup::default() };
+    let shared = |shard| Setup { shard, ..setup.clone() };
+    let temporary = tempfile::tempdir().unwrap();
+    let at = |name: &str| temporary.path().join(name);
+    let whole = go_on(&shared(4), 6, 4, &at("whole"));
+    assert!(go_on(&shared(1), 6, 4, &at("copies")).0 == whole.0, "it is kept otherwise");
+    let file =
+        |name: &str| std::fs::read(at(name).join("checkpoint-00000006/state.safetensors")).unwrap();
+    assert!(file("whole") == file("copies"), "the files differ");
+    for ((ranks, shard), is_same) in
+        [((4, 4), true), ((4, 2), true), ((1, 1), false), ((3, 3), false), ((6, 3), false)]
+    {
+        let name = format!("4 to {ranks} by {shard}");
+        go_on(&shared(4), 3, 4, &at(&name));
+        let got = go_on(&shared(shard), 6, ranks, &at(&name));
+        let want = (whole.0.clone(), whole.1.clone(), whole.2[3..].to_vec());
+        near(&got, &want, &name);
+        assert!(!is_same || got.0 == whole.0, "{name}: it went on otherwise");
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use burn::tensor::Tensor;
 use nn::{Context, Inputs, Levels, Modality};
+use parallel::Sharding;
 use serde_json::json;
 use testkit::numbers::{bits, tensor};
 use testkit::toy::Toy;
@@ -212,6 +213,8 @@ pub(crate) struct Setup {
     pub(crate) clip: Option<f64>,
     pub(crate) clips: Clips,
     pub(crate) layout: Arc<dyn nn::Schedule>,
+    /// How many ranks hold the parameters together.
+    pub(crate) shard: usize,
     pub(crate) learns: Learns,
     pub(crate) optimizer: OptimizerConfig,
     pub(crate) fault: Fault,
@@ -230,6 +233,7 @@ impl Default for Setup {
             clip: Some(1.0),
             clips: |_| vec![STUDENT],
             layout: Arc::new(nn::OneDevice::default()),
+            shard: 1,
             learns: Learns::All,
             optimizer: OptimizerConfig::AdamW(AdamWConfig::default()),
             fault: Fault::None,
@@ -249,6 +253,10 @@ pub(crate) struct Run {
 
 impl Setup {
     pub(crate) fn role(&self, name: &'static str) -> Result<Trained> {
+        self.role_on(name, None)
+    }
+
+    fn role_on(&self, name: &'static str, sharding: Option<&Sharding>) -> Result<Trained> {
         let toy = Toy::small();
         let learning_rate = LearningRateSchedule::new(0.01, 1, Decay::Cosine { end: 0.1 }, 8)?;
         let training = Training {
@@ -256,6 +264,7 @@ impl Setup {
             optimizer: self.optimizer.clone(),
             learning_rate,
             layout: Arc::clone(&self.layout),
+            sharding: sharding.cloned(),
         };
         Trained::new(name, Arc::new(toy), toy.store(), training)
     }
@@ -266,7 +275,9 @@ impl Setup {
 
     /// One of several ranks; the first keeps checkpoints.
     pub(crate) fn build_on(&self, ranks: Ranks, folder: Option<&Path>) -> Result<Run> {
-        let (student, critic) = (self.role(STUDENT)?, self.role("critic")?);
+        let sharding = Sharding::over(ranks.mesh(), self.shard);
+        let role = |name| self.role_on(name, sharding.as_ref());
+        let (student, critic) = (role(STUDENT)?, role("critic")?);
         let method = Pair { student, critic, fault: self.fault, clips: self.clips };
         let (ema, average) =
             Ema::new("ema", STUDENT, EmaConfig { decay: 0.9, ..Default::default() })?;
