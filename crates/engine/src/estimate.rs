@@ -1,12 +1,15 @@
 //! What a request will take, about: operations of each stage, and memory at its most.
 //!
-//! Counted from the shapes of the weights, before any of them is read: a matrix is multiplied once for
+//! What the transformer takes is what [`crate::profile`] finds, the same numbers that layouts are weighed by. Of
+//! the rest, counted from the shapes of the weights before any of them is read, a matrix is multiplied once for
 //! each token, a convolution once for each position of the feature map it stands on. What is left out
 //! (norms, activations, the encoder of what is given) is small beside what is counted.
 
 use families::{Condition, EntersAs};
 use folder::Weight;
 use nn::Precision;
+use parallel::Workload;
+use parallel::cost::Network;
 
 use crate::job::Job;
 use crate::pipeline::{Pipeline, Residency};
@@ -56,44 +59,14 @@ impl Estimate {
     }
 }
 
-/// What one token passes through in a transformer.
-struct Passage {
-    /// Weights of the blocks.
-    weights: f64,
-    /// Values of a token between blocks.
-    stream: u64,
-    /// Values of a token in the widest layer.
-    widest: u64,
-    depth: f64,
-}
-
-impl Passage {
-    fn of(weights: &[Weight], depth: usize) -> Passage {
-        let mut own = Passage { weights: 0.0, stream: 0, widest: 0, depth: depth as f64 };
-        let blocks = weights.iter().filter(|own| own.name.contains("blocks."));
-        for (outputs, inputs) in blocks.filter_map(Weight::matrix) {
-            own.weights += (outputs * inputs) as f64;
-            own.stream = own.stream.max(inputs.min(outputs) as u64);
-            own.widest = own.widest.max(inputs.max(outputs) as u64);
-        }
-        own
-    }
-
-    /// Operations of one pass over so many tokens, each of which looks at all others.
-    fn operations(&self, tokens: f64) -> f64 {
-        2.0 * self.weights * tokens + 4.0 * tokens * tokens * self.stream as f64 * self.depth
-    }
-}
-
 impl Pipeline {
-    /// What a job will take.
-    pub(crate) fn estimate(&self, request: &Request, job: &Job) -> Estimate {
-        let geometry = &self.description.geometry;
-        let patch: usize = geometry.patch.iter().product();
-        let video = job.latents.iter().product::<usize>() / patch;
-        let tokens = video + job.sound.unwrap_or(0);
-        let network = &self.description.transformers[0].network;
-        let passage = Passage::of(self.transformers[0].weights(), network.depth());
+    /// What a job will take, whose transformer is `network`.
+    pub(crate) fn estimate(
+        &self,
+        request: &Request,
+        job: &Job,
+        (network, workload): (&Network, &Workload),
+    ) -> Estimate {
         let passes =
             (0..job.sampler.steps().len()).map(|step| job.sampler.predictions(&job.tracks, step));
         let passes = passes.sum::<usize>() * job.samples;
@@ -101,12 +74,13 @@ impl Pipeline {
         let stages = [
             ("encode", if job.captions.is_some() { 0.0 } else { self.encoding(request, job) }),
             ("condition", self.conditioning(job, decode)),
-            ("denoise", passes as f64 * passage.operations(tokens as f64)),
+            ("denoise", passes as f64 * network.operations()),
             ("decode", decode * job.samples as f64),
         ];
         let stages = stages.map(|(stage, operations)| StageWork { stage, operations });
-        let together = samples_together(tokens).min(job.samples) * tokens;
-        let denoise = together as u64 * F32 * (6 * passage.stream + 2 * passage.widest);
+        let tokens: usize = workload.tokens.into_iter().sum();
+        let together = samples_together(tokens).min(job.samples) as u64;
+        let denoise = together * F32 * network.activations() as u64;
         let computed = denoise.max(self.decoded_bytes(request, job));
         let (weights, mapped) = self.weight_bytes();
         let bytes = PROGRAM + weights + computed + computed / LOST;

@@ -136,7 +136,12 @@ impl Pipeline {
     /// # Errors
     /// It does not fit the model.
     pub fn workload(&self, request: &Request) -> Result<Workload> {
-        let (job, model) = (self.job(request)?, self.description());
+        self.workload_of(request, &self.job(request)?)
+    }
+
+    /// The same of a request that is checked.
+    pub(crate) fn workload_of(&self, request: &Request, job: &Job) -> Result<Workload> {
+        let model = self.description();
         let patch = model.geometry.patch;
         let tokens =
             |latents: [usize; 3]| (0..3).map(|axis| latents[axis] / patch[axis]).product::<usize>();

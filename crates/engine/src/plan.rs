@@ -111,7 +111,9 @@ impl Pipeline {
             fit: job.frame.fit,
             sounds: job.sound.is_some(),
         };
-        let estimate = self.estimate(request, &job);
+        let workload = self.workload_of(request, &job)?;
+        let network = self.network_of(&job, &workload)?;
+        let estimate = self.estimate(request, &job, (&network, &workload));
         Ok(Plan { request: request.clone(), job, used, estimate })
     }
 

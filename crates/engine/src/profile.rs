@@ -13,8 +13,8 @@ use families::{Condition, EntersAs, Sound, Text};
 use folder::Weight;
 use kernels::Activation;
 use nn::{
-    Attention, Bias, Context, Forward, Inputs, Linear, Mask, Normalize, Packed, Part, Precision,
-    Project, Provider, Qkv, Reach, RmsNorm, Site, Split, Weights,
+    Attention, Bias, Context, Forward, Inputs, Linear, Make, Mask, Normalize, Packed, Part,
+    Precision, Project, Provider, Qkv, Reach, RmsNorm, Site, Split, Weights,
 };
 use parallel::cost::{self, Mixing, Product, Rows, Stream, Work};
 use parallel::{Splits, Workload, split_of};
@@ -36,6 +36,14 @@ struct Kinds {
 }
 
 impl Kinds {
+    /// What the rows of a product are.
+    fn asked(&self, Asking { rows, is_constant }: Asking) -> Rows {
+        match (is_constant, self.rows(rows)) {
+            (true, Rows { spread: 0, whole, .. }) => Rows { constant: whole, ..Rows::default() },
+            (_, rows) => rows,
+        }
+    }
+
     /// What so many rows of a product are: tokens of one kind, text and a stream, or something small.
     fn rows(&self, count: usize) -> Rows {
         let one = self.rows.iter().find(|(few, _)| *few == count).map(|(_, rows)| *rows);
@@ -47,19 +55,36 @@ impl Kinds {
             found.map(|((_, one), (_, two))| Rows {
                 spread: one.spread + two.spread,
                 whole: one.whole + two.whole,
+                constant: 0,
             })
         };
-        one.or_else(pair).unwrap_or(Rows { spread: 0, whole: count })
+        one.or_else(pair).unwrap_or(Rows { whole: count, ..Rows::default() })
     }
 }
 
 /// What the layers of a part were asked for.
 #[derive(Default)]
 struct Asked {
-    products: Vec<(usize, [usize; 2], Option<Split>)>,
+    products: Vec<(Asking, [usize; 2], Option<Split>)>,
     mixings: Vec<([usize; 2], [usize; 2])>,
-    norms: Vec<usize>,
+    norms: Vec<Asking>,
+    /// Whether what is asked for now is made of a context alone.
+    is_constant: bool,
     parameters: BTreeSet<String>,
+}
+
+/// So many rows.
+#[derive(Clone, Copy)]
+struct Asking {
+    rows: usize,
+    /// Whether they are of a context alone.
+    is_constant: bool,
+}
+
+impl Asked {
+    fn rows(&self, rows: usize) -> Asking {
+        Asking { rows, is_constant: self.is_constant }
+    }
 }
 
 /// A provider whose layers write down what they are asked for and answer with zeros.
@@ -101,7 +126,8 @@ impl Project for Recorded {
     fn project(&self, x: Tensor<2>, _: Activation) -> nn::Result<Tensor<2>> {
         let [rows, _] = x.dims();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.products.push((rows, self.sizes, self.split));
+        let of = asked.rows(rows);
+        asked.products.push((of, self.sizes, self.split));
         Ok(Tensor::zeros([rows, self.sizes[1]], &x.device()))
     }
 }
@@ -111,7 +137,9 @@ struct RecordedNorm(Arc<Mutex<Asked>>);
 
 impl Normalize for RecordedNorm {
     fn normalize(&self, x: Tensor<2>) -> nn::Result<Tensor<2>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).norms.push(x.dims()[0]);
+        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = asked.rows(x.dims()[0]);
+        asked.norms.push(of);
         Ok(x)
     }
 }
@@ -124,6 +152,13 @@ impl Provider for Recorder<'_> {
 
     fn has(&self, name: &str) -> bool {
         self.known.contains_key(name)
+    }
+
+    fn remembered(&self, _: &str, make: Make<'_>) -> nn::Result<Vec<Tensor<3>>> {
+        self.log().is_constant = true;
+        let made = make();
+        self.log().is_constant = false;
+        made
     }
 
     fn linear(
@@ -180,9 +215,10 @@ impl Pipeline {
     /// # Errors
     /// It does not fit the model.
     pub fn work(&self, request: &Request) -> Result<Work> {
-        let (job, workload) = (self.job(request)?, self.workload(request)?);
+        let job = self.job(request)?;
+        let workload = self.workload_of(request, &job)?;
         let network = self.network_of(&job, &workload)?;
-        let estimate = self.estimate(request, &job);
+        let estimate = self.estimate(request, &job, (&network, &workload));
         let of = |stage: &str| {
             let stages = estimate.stages.iter().filter(|own| own.stage == stage);
             stages.map(|own| own.operations).sum::<f64>()
@@ -204,7 +240,7 @@ impl Pipeline {
         })
     }
 
-    fn network_of(&self, job: &Job, workload: &Workload) -> Result<cost::Network> {
+    pub(crate) fn network_of(&self, job: &Job, workload: &Workload) -> Result<cost::Network> {
         let (inputs, kinds) = self.few_tokens(job, workload)?;
         let weights = self.transformers[0].weights();
         let known: BTreeMap<&str, &Weight> =
@@ -237,7 +273,7 @@ impl Pipeline {
         let made = workload.own_tokens.zip(self.made_channels());
         own.made = made
             .into_iter()
-            .map(|(spread, width)| Stream { rows: Rows { spread, whole: 0 }, width })
+            .map(|(spread, width)| Stream { rows: Rows { spread, ..Rows::default() }, width })
             .collect();
         Ok(own)
     }
@@ -260,8 +296,8 @@ impl Pipeline {
         known: &BTreeMap<&str, &Weight>,
         seen: &mut BTreeSet<String>,
     ) -> cost::Part {
-        let product = |(rows, [inputs, outputs], split): (usize, [usize; 2], Option<Split>)| {
-            Product { rows: kinds.rows(rows), inputs, outputs, split }
+        let product = |(rows, [inputs, outputs], split): (Asking, [usize; 2], Option<Split>)| {
+            Product { rows: kinds.asked(rows), inputs, outputs, split }
         };
         let mixing = |([queries, keys], [heads, head_width]): ([usize; 2], [usize; 2])| {
             let (queries, keys) = (kinds.rows(queries), kinds.rows(keys));
@@ -270,7 +306,7 @@ impl Pipeline {
         let mut part = cost::Part {
             products: asked.products.into_iter().map(product).collect(),
             mixings: asked.mixings.into_iter().map(mixing).collect(),
-            norms: asked.norms.into_iter().map(|rows| kinds.rows(rows)).collect(),
+            norms: asked.norms.into_iter().map(|rows| kinds.asked(rows)).collect(),
             ..cost::Part::default()
         };
         for name in asked.parameters {
@@ -318,8 +354,9 @@ impl Pipeline {
             let of = |own: &GivenMedia| [&own.image, &own.last_image].into_iter().flatten().count();
             vision.tokens() * job.given.iter().map(of).max().unwrap_or(0)
         });
-        let spread = |tokens: Option<usize>| Rows { spread: tokens.unwrap_or(0), whole: 0 };
-        let whole = |whole| Rows { spread: 0, whole };
+        let spread =
+            |tokens: Option<usize>| Rows { spread: tokens.unwrap_or(0), ..Rows::default() };
+        let whole = |whole| Rows { whole, ..Rows::default() };
         let kinds = Kinds {
             rows: vec![
                 (video, spread(workload.tokens.video)),

@@ -247,7 +247,7 @@ impl Pipeline {
             })?,
             Some(pipe) => {
                 let mut experts = PipelineExperts { own: self, steps, watched: &mut *watched };
-                return pipe.run(sampler, scene, unconditional, noise, &mut experts);
+                pipe.run(sampler, scene, unconditional, noise, &mut experts)?
             }
         };
         watched.reach(steps.len())?;

@@ -26,6 +26,7 @@ fn run(threads: usize, timing: &Timing) {
     println!("{} on {threads} threads: {:.1} GFLOP/s", InstructionSet::in_use(), peak / 1e9);
     let device = Device::flex();
     products(&device, timing);
+    few_rows(&device, timing);
     rows(&device, timing);
     convolutions(&device, timing);
 }
@@ -109,6 +110,25 @@ fn products(device: &Device, timing: &Timing) {
         timing.time(&format!("{name} with backward"), flops, || {
             (kernels::attention(inputs.clone()) * upstream.clone()).sum().backward()
         });
+    }
+}
+
+/// Linear layers of as many rows as a patch, or a rank's part of a clip, has.
+fn few_rows(device: &Device, timing: &Timing) {
+    for rows in [64, 128, 256, 288, 512, 576, 768, 1024] {
+        for [inner, outer] in [[1536, 1536], [1536, 8960], [8960, 1536]] {
+            let flops = Some(2.0 * (rows * inner * outer) as f64);
+            let x: Tensor<2> = random([rows, inner], device);
+            // Several matrices, as a model has: none of them is in a cache when it is needed.
+            let weights: Vec<Tensor<2>> = (0..4).map(|_| random([outer, inner], device)).collect();
+            let flops = flops.map(|flops| flops * weights.len() as f64);
+            timing.time(&format!("few rows {rows}x{inner}x{outer}"), flops, || {
+                for weight in &weights {
+                    let weight = weight.clone();
+                    black_box(kernels::linear(x.clone(), weight, None, Activation::Identity));
+                }
+            });
+        }
     }
 }
 

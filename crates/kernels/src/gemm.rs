@@ -1,7 +1,7 @@
 //! Matrix products over row pointers and packed panels, with the epilogue fused in.
 //!
-//! The result is cut into blocks of rows and ranges of columns by shape alone; within a task the
-//! depth is walked block by block in a fixed order, so no element's sum depends on the cut.
+//! The result is cut into blocks of rows and ranges of columns; within a task the depth is walked block by
+//! block in a fixed order, so no element's sum depends on the cut.
 
 use std::ops::Range;
 
@@ -14,6 +14,12 @@ use crate::work::{Work, vectorised};
 
 /// Rows of one task: their left-hand values for one depth block stay in the second-level cache.
 const TASK_ROWS: usize = 16 * ROWS;
+/// Rows of a task that packs panels as it goes: as many as that cache holds with their part of the result, so
+/// that a panel serves more of them.
+const MOST_ROWS: usize = 3 * TASK_ROWS;
+/// Up to so many rows, panels are packed as they are needed: writing all of them to memory and reading them
+/// again costs more than packing them once for each block of rows.
+const FEW_ROWS: usize = 2 * MOST_ROWS;
 /// Columns of one task at most: its part of the result, which every block of the depth adds to, stays
 /// in the second-level cache beside them.
 const TASK_COLUMNS: usize = 32 * COLUMNS;
@@ -147,9 +153,11 @@ pub(crate) fn product_by(
     right: &Unpacked<'_>,
     epilogue: Epilogue<'_>,
 ) -> Vec<f32> {
-    if rows <= TASK_ROWS {
-        // Every panel is used once, so it is packed where it is used and never written to memory.
-        return packed_product_by(kernels, left, rows, right, epilogue);
+    if rows <= FEW_ROWS {
+        // A panel is packed where it is used and never written to memory.
+        let blocks = rows.div_ceil(MOST_ROWS).max(1);
+        let height = rows.div_ceil(blocks).next_multiple_of(ROWS);
+        return in_tasks(kernels, left, (rows, height), right, epilogue);
     }
     packed_product_by(kernels, left, rows, &right.pack(), epilogue)
 }
@@ -172,7 +180,18 @@ pub(crate) fn packed_product_by(
     right: &impl Right,
     epilogue: Epilogue<'_>,
 ) -> Vec<f32> {
-    let tasks = tasks(rows, right.columns());
+    in_tasks(kernels, left, (rows, TASK_ROWS), right, epilogue)
+}
+
+/// A product in tasks of at most `height` rows.
+fn in_tasks(
+    kernels: Kernels,
+    left: &impl Left,
+    (rows, height): (usize, usize),
+    right: &impl Right,
+    epilogue: Epilogue<'_>,
+) -> Vec<f32> {
+    let tasks = tasks((rows, height), right.columns());
     let run = |place: Shared, (rows, columns): (Range<usize>, Range<usize>)| {
         vectorised(Task { left, right, epilogue, place, kernels, rows, columns });
     };
@@ -185,16 +204,20 @@ pub(crate) fn packed_product_by(
     out
 }
 
-/// The cut: rows first, columns too where there are few rows.
-fn tasks(rows: usize, columns: usize) -> Vec<(Range<usize>, Range<usize>)> {
-    let row_blocks = rows.div_ceil(TASK_ROWS).max(1);
-    let wanted = 32_usize.div_ceil(row_blocks);
+/// The cut: rows first, columns too where there are few rows, so that every thread finds several tasks. One
+/// thread alone has tasks as wide as can be.
+fn tasks((rows, height): (usize, usize), columns: usize) -> Vec<(Range<usize>, Range<usize>)> {
+    let row_blocks = rows.div_ceil(height.max(1)).max(1);
+    let wanted = match rayon::current_num_threads() {
+        1 => 1,
+        threads => (16 * threads).div_ceil(row_blocks),
+    };
     let width = columns.div_ceil(wanted).next_multiple_of(COLUMNS).clamp(4 * COLUMNS, TASK_COLUMNS);
     (0..columns)
         .step_by(width)
         .flat_map(|column| {
-            (0..rows).step_by(TASK_ROWS).map(move |row| {
-                (row..(row + TASK_ROWS).min(rows), column..(column + width).min(columns))
+            (0..rows).step_by(height.max(1)).map(move |row| {
+                (row..(row + height).min(rows), column..(column + width).min(columns))
             })
         })
         .collect()
@@ -216,7 +239,7 @@ impl<L: Left, R: Right> Work for Task<'_, L, R> {
     #[inline(always)]
     fn run(self) {
         let (rows, columns) = (&self.rows, &self.columns);
-        let mut pointers = [std::ptr::null(); TASK_ROWS];
+        let mut pointers = [std::ptr::null(); MOST_ROWS];
         let mut scratch = Scratch::NEW;
         let blocks = self.right.blocks();
         if blocks.is_empty() {
@@ -233,18 +256,16 @@ impl<L: Left, R: Right> Work for Task<'_, L, R> {
             unsafe { self.left.pointers(rows.clone(), *extent, &mut pointers[..rows.len()]) };
             // Missing rows of the last tile repeat a row that exists and are never stored.
             let repeated = pointers[rows.len() - 1];
-            pointers[rows.len()..].fill(repeated);
+            let tiled = rows.len().next_multiple_of(ROWS);
+            pointers[rows.len()..tiled].fill(repeated);
             let write = if block == 0 { Write::Store } else { Write::Add };
             let panels = columns.start / COLUMNS..columns.end.div_ceil(COLUMNS);
             for group in self.kernels.groups(panels) {
                 let column = group.start * COLUMNS;
                 let width = columns.end.min(group.end * COLUMNS) - column;
                 let panels = (self.right.panels(block, group, &mut scratch), extent.1);
-                for (tile, pointers) in pointers.as_chunks::<ROWS>().0.iter().enumerate() {
+                for (tile, pointers) in pointers[..tiled].as_chunks::<ROWS>().0.iter().enumerate() {
                     let row = rows.start + tile * ROWS;
-                    if rows.end <= row {
-                        break;
-                    }
                     let height = ROWS.min(rows.end - row);
                     self.tile(pointers, panels, (row, column), (height, width), write);
                     if block + 1 == blocks.len() {

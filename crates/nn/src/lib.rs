@@ -54,7 +54,7 @@ pub use packed::{Bag, Entry, EntryData, EntryPart, EntryValues, Kind, Packed};
 pub use part::{Part, Split};
 pub use patch::{patchify, unpatchify};
 pub use positions::{Positions, Rope, grid_positions};
-pub use provider::{Bias, Provider};
+pub use provider::{Bias, Make, Provider};
 pub use rounded::Rounded;
 pub use schedule::{OneDevice, Recompute, Schedule};
 pub use store::{Parameter, Precision, Quantization, Store};

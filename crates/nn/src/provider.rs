@@ -20,6 +20,9 @@ pub enum Bias {
     Without,
 }
 
+/// Makes tensors `[B, L, D]` of a context.
+pub type Make<'a> = &'a dyn Fn() -> Result<Vec<Tensor<3>>>;
+
 /// Where parameters come from. This is what a layout or a training method implements.
 ///
 /// Parameters have values; of these, layers are made. Each kind of layer has one method, which a layout
@@ -79,6 +82,18 @@ pub trait Provider {
     /// Which of the `outputs` of the linear layer `name` are computed here.
     fn own_outputs(&self, name: &str, outputs: usize) -> Range<usize> {
         self.inner().map_or(0..outputs, |inner| inner.own_outputs(name, outputs))
+    }
+
+    /// What a network makes of a context that no step changes. Whoever runs several passes over one context may
+    /// hand out what `make` gave the first time, by `name`, branch and network; a graph never does.
+    ///
+    /// # Errors
+    /// Whatever `make` reports.
+    fn remembered(&self, name: &str, make: Make<'_>) -> Result<Vec<Tensor<3>>> {
+        match self.inner() {
+            Some(inner) => inner.remembered(name, make),
+            None => make(),
+        }
     }
 
     /// `x W^T + b`, `W` being `part` of `[outputs, inputs]`, and `b` the same of `[outputs]`.

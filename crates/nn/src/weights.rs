@@ -58,6 +58,23 @@ impl<'a> Weights<'a> {
         self.provider.has(&self.name(name))
     }
 
+    /// What `make` gives, `[B, L, D]` each, of a context alone: text, a picture, nothing that a step or a token
+    /// changes. A layout that passes over one context many times has it made once.
+    ///
+    /// # Errors
+    /// Whatever `make` reports.
+    ///
+    /// # Panics
+    /// Panics if something else was made under this name before.
+    pub fn remembered<const N: usize>(
+        &self,
+        name: &str,
+        make: impl Fn() -> Result<[Tensor<3>; N]>,
+    ) -> Result<[Tensor<3>; N]> {
+        let made = self.provider.remembered(&self.name(name), &|| make().map(Vec::from))?;
+        Ok(made.try_into().expect("one name stands for one thing"))
+    }
+
     /// `x W^T + b`, `W` being `[outputs, inputs]`.
     ///
     /// # Errors

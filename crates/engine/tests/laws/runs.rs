@@ -168,6 +168,29 @@ fn patches_and_everything_else() {
     ]);
 }
 
+/// Every pair of the table in `docs/parallel.md`, with two ranks along each axis.
+#[test]
+fn every_pair_of_axes() {
+    let mut pairs: Vec<Case> = Vec::new();
+    for first in 0..Axis::ALL.len() {
+        for second in first + 1..Axis::ALL.len() {
+            let mut degrees = [1; Axis::ALL.len()];
+            (degrees[first], degrees[second]) = (2, 2);
+            let has = |axis: Axis| degrees[axis as usize] > 1;
+            let rounds = has(Axis::Tensor) || has(Axis::Ring);
+            let law = match (has(Axis::Pipeline), rounds) {
+                (false, false) => Law::Bits,
+                (false, true) => Law::Rounding,
+                (true, false) => Law::StaleBits,
+                (true, true) => Law::StaleRounding,
+            };
+            pairs.push((degrees, has(Axis::Pipeline).then_some(2), None, law));
+        }
+    }
+    assert_eq!(pairs.len(), 15);
+    check_first(&pairs, 1);
+}
+
 /// Two and three axes at once, up to eight ranks.
 #[test]
 fn hybrids_of_exact_axes() {
@@ -196,6 +219,45 @@ fn hybrids_with_patches_that_flow() {
         ([1, 1, 1, 3, 2, 1], Some(5), Some(2), Law::StaleBits),
     ];
     check_first(&hybrids, 1);
+}
+
+/// Ranks that stay together between requests: other steps, another size, and the first request once more are each
+/// what they are alone. This is how processes of a job, a server and validation use a group.
+#[test]
+fn requests_follow_one_another_in_a_group() {
+    let cases = [
+        ([1, 1, 1, 1, 1, 2], None, None, Law::Bits),
+        ([1, 2, 1, 1, 1, 1], None, None, Law::Bits),
+        ([1, 1, 1, 2, 1, 1], Some(2), None, Law::StaleBits),
+    ];
+    for model in models() {
+        let (what, first) = requests(&model.description).pop().unwrap();
+        let first = Request { steps: Some(3), ..first };
+        let size = |axis: usize| {
+            let geometry = &model.description.geometry;
+            Some(geometry.factors[axis] * geometry.patch[axis] * (2 + axis))
+        };
+        let other = Request { steps: Some(4), height: size(1), width: size(2), ..first.clone() };
+        let all = [&first, &other, &first];
+        for case in cases {
+            let layout = layout(case);
+            let alone: Vec<_> = all.iter().map(|own| latents(&model, own, &layout)).collect();
+            assert_ne!(alone[0], alone[1], "{}: two requests that are one", model.name);
+            let shared = std::sync::Mutex::new(model.pipeline.clone());
+            let made = Ranks::new(layout.ranks).run(|group| {
+                let one = |request: &&Request| {
+                    let workload = model.pipeline.workload(request).unwrap();
+                    let plan = Plan::new(&layout, &workload).unwrap();
+                    let mesh = plan.mesh(group.clone()).unwrap();
+                    let mut own: Pipeline = shared.lock().unwrap().on(mesh, &plan);
+                    own.run(request, &mut Silent, &mut Nobody).unwrap()
+                };
+                all.iter().map(one).map(values_of).collect::<Vec<_>>()
+            });
+            let made = made.into_iter().next().unwrap().unwrap_or_else(|err| panic!("{err}"));
+            assert!(made == alone, "{}, given {what}, {case:?}", model.name);
+        }
+    }
 }
 
 /// What a first-block cache leaves out does not depend on the layout, and it leaves out something.

@@ -104,6 +104,17 @@ fn of_linear() {
     }
 }
 
+/// Few rows pack panels as they go, in blocks as large as a cache; many rows pack all of them first.
+#[test]
+fn of_linear_however_it_is_packed() {
+    let device = Device::flex();
+    let weight = random::<2>(1, [333, 300], &device);
+    let x = random(3, [700, 300], &device);
+    check("few and many rows", x, &[97, 288, 289, 576, 577], |x: Tensor<2>| {
+        linear(x.clone(), beside(weight.clone(), &x), None, Activation::Identity)
+    });
+}
+
 /// Rows of bf16 keep the law in the sets that multiply them.
 #[test]
 fn of_linear_in_bf16() {

@@ -76,7 +76,7 @@ fn own_parts<'a>(plan: &Plan, network: &'a Network, stage: usize) -> Vec<&'a Par
 }
 
 /// Values that are alive at once while a block runs.
-fn activations(network: &Network, parts: &[&Part], share: &Share) -> f64 {
+pub(super) fn activations(network: &Network, parts: &[&Part], share: &Share) -> f64 {
     let values = |own: &Stream| share.rows(own.rows) * own.width as f64;
     let streams = network.streams.iter().map(|streams| streams.iter().map(values).sum::<f64>());
     let stream = streams.fold(0.0, f64::max);
@@ -90,12 +90,15 @@ fn activations(network: &Network, parts: &[&Part], share: &Share) -> f64 {
     STREAMS * stream + WIDEST * widest.fold(0.0, f64::max) + coming.fold(0.0, f64::max)
 }
 
-/// Keys and values of a block that are kept.
+/// Keys and values of a block that are kept, and what is made of the context.
 fn kept(part: &Part, share: &Share) -> f64 {
     let mixings = part.mixings.iter().filter(|own| is_exchanged(own));
-    mixings
+    let tokens = mixings
         .map(|own| 2.0 * share.of_group(own.keys) * share.heads(own) * own.head_width as f64)
-        .sum()
+        .sum::<f64>();
+    let made = part.products.iter();
+    let made = made.map(|own| (own.rows.constant * own.outputs) as f64 * share.of_layer(own));
+    tokens + made.sum::<f64>()
 }
 
 /// The fullest host: where memory is shared, parameters are there once.

@@ -2,6 +2,8 @@
 
 use nn::Split;
 
+use super::memory;
+use super::share::Share;
 use crate::plan::{Plan, Workload};
 
 /// Rows of a matrix product, or tokens of an attention.
@@ -11,6 +13,9 @@ pub struct Rows {
     pub spread: usize,
     /// Those that every rank has: text, an image, a noise level.
     pub whole: usize,
+    /// Those of a context from which something is made that no step changes: patches take what the last exact
+    /// step made.
+    pub constant: usize,
 }
 
 /// A linear layer applied to rows.
@@ -95,6 +100,22 @@ impl Network {
     /// Bytes of the parameters, as they are held.
     pub fn bytes(&self) -> u64 {
         self.parts().map(|part| part.split_bytes + part.whole_bytes).sum()
+    }
+
+    /// Operations of a pass by one rank.
+    pub fn operations(&self) -> f64 {
+        let all = |Rows { spread, whole, constant }: Rows| (spread + whole + constant) as f64;
+        let products = self.parts().flat_map(|part| &part.products);
+        let products = products.map(|own| 2.0 * all(own.rows) * (own.inputs * own.outputs) as f64);
+        let mixings = self.parts().flat_map(|part| &part.mixings).map(|own| {
+            4.0 * all(own.queries) * all(own.keys) * (own.heads * own.head_width) as f64
+        });
+        products.chain(mixings).sum()
+    }
+
+    /// Values that are alive at once while one rank runs a pass over a sample.
+    pub fn activations(&self) -> f64 {
+        memory::activations(self, &self.parts().collect::<Vec<_>>(), &Share::ALONE)
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {

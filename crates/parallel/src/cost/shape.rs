@@ -97,14 +97,16 @@ impl Shape {
     fn network(&self) -> Network {
         let spread = |width| {
             let streams = self.tokens.into_iter();
-            streams.map(|spread| Stream { rows: Rows { spread, whole: 0 }, width }).collect()
+            streams
+                .map(|spread| Stream { rows: Rows { spread, ..Rows::default() }, width })
+                .collect()
         };
         let mut streams: Vec<Stream> = spread(self.width);
         if let (Some(first), Some(text)) = (streams.first_mut(), self.joint()) {
             first.rows.whole = text.tokens;
         }
         let around = |outputs, inputs| {
-            let rows = self.tokens.into_iter().map(|spread| Rows { spread, whole: 0 });
+            let rows = self.tokens.into_iter().map(|spread| Rows { spread, ..Rows::default() });
             rows.map(|rows| self.product(rows, inputs, outputs, None)).collect()
         };
         Network {
@@ -124,7 +126,10 @@ impl Shape {
 
     fn conditions(&self) -> Vec<Product> {
         let text = self.text.iter().flat_map(|text| {
-            let rows = Rows { spread: 0, whole: text.tokens };
+            let rows = match text.role {
+                TextRole::Cross => Rows { constant: text.tokens, ..Rows::default() },
+                TextRole::Joint { .. } => Rows { whole: text.tokens, ..Rows::default() },
+            };
             [(text.width, self.width), (self.width, self.width)]
                 .map(|(inputs, outputs)| self.product(rows, inputs, outputs, None))
         });
@@ -133,19 +138,19 @@ impl Shape {
 
     fn block(&self, layer: usize) -> Part {
         let (mut products, mut mixings) = (Vec::new(), Vec::new());
-        let level = Rows { spread: 0, whole: 1 };
+        let level = Rows { whole: 1, ..Rows::default() };
         let (wide, feed) = (self.width, self.feed_forward);
         let columns = Some(Split::Columns);
         for (at, spread) in self.tokens.into_iter().enumerate() {
             let joint = self.joint().filter(|_| at == 0);
-            let rows = Rows { spread, whole: joint.map_or(0, |text| text.tokens) };
+            let rows = Rows { spread, whole: joint.map_or(0, |text| text.tokens), constant: 0 };
             self.attend(rows, rows, &mut products, &mut mixings);
             if let Some(text) = self.text.filter(|_| self.joint().is_none()) {
-                let keys = Rows { spread: 0, whole: text.tokens };
+                let keys = Rows { whole: text.tokens, ..Rows::default() };
                 self.attend(rows, keys, &mut products, &mut mixings);
             }
             for other in self.tokens.into_iter().enumerate().filter(|(other, _)| *other != at) {
-                let keys = Rows { spread: other.1, whole: 0 };
+                let keys = Rows { spread: other.1, ..Rows::default() };
                 self.attend(rows, keys, &mut products, &mut mixings);
             }
             products.push(self.product(rows, wide, feed, columns));
@@ -169,7 +174,12 @@ impl Shape {
         mixings: &mut Vec<Mixing>,
     ) {
         let columns = Some(Split::Columns);
-        for rows in [queries, keys, keys] {
+        // Keys and values of the text are made once.
+        let of_keys = match keys.spread {
+            0 => Rows { constant: keys.whole, ..Rows::default() },
+            _ => keys,
+        };
+        for rows in [queries, of_keys, of_keys] {
             products.push(self.product(rows, self.width, self.width, columns));
         }
         products.push(self.product(queries, self.width, self.width, Some(Split::Rows)));

@@ -16,9 +16,22 @@ pub(super) struct Share {
     ulysses_rank: usize,
     /// Patches of the sequence, one of which is at hand; one where all of it is.
     pub(super) patches: usize,
+    /// Whether the step is one of patches.
+    is_patched: bool,
 }
 
 impl Share {
+    /// All of it, by one rank.
+    pub(super) const ALONE: Share = Share {
+        tensor: 1,
+        ulysses: 1,
+        ring: 1,
+        sequence_rank: 0,
+        ulysses_rank: 0,
+        patches: 1,
+        is_patched: false,
+    };
+
     /// Of the whole sequence.
     pub(super) fn of(plan: &Plan, rank: usize) -> Share {
         let mesh = &plan.layout().mesh;
@@ -27,12 +40,12 @@ impl Share {
             [Axis::Tensor, Axis::Ulysses, Axis::Ring].map(|a| mesh.degree(a));
         let sequence_rank = at(Axis::Ring) * ulysses + at(Axis::Ulysses);
         let ulysses_rank = at(Axis::Ulysses);
-        Share { tensor, ulysses, ring, sequence_rank, ulysses_rank, patches: 1 }
+        Share { tensor, ulysses, ring, sequence_rank, ulysses_rank, patches: 1, is_patched: false }
     }
 
-    /// The same of one patch.
-    pub(super) fn patched(self, patches: usize) -> Share {
-        Share { patches, ..self }
+    /// The same of one of so many patches, if the step is one of patches.
+    pub(super) fn patched(self, patches: Option<usize>) -> Share {
+        Share { patches: patches.unwrap_or(1), is_patched: patches.is_some(), ..self }
     }
 
     /// Ranks of the sequence.
@@ -47,7 +60,8 @@ impl Share {
 
     /// All tokens that the rank holds.
     pub(super) fn rows(&self, rows: Rows) -> f64 {
-        self.own(rows) + rows.whole as f64
+        let constant = if self.is_patched { 0 } else { rows.constant };
+        self.own(rows) + (rows.whole + constant) as f64
     }
 
     /// The part of a layer that the rank has.

@@ -39,7 +39,7 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn of(plan: &Plan, hardware: &'a Hardware, rank: usize, patches: usize) -> Pass<'a> {
+    fn of(plan: &Plan, hardware: &'a Hardware, rank: usize, patches: Option<usize>) -> Pass<'a> {
         let (mesh, ranks) = (&plan.layout().mesh, plan.layout().ranks);
         let link = |axis| hardware.link(&mesh.neighbours(rank, &[axis]), ranks);
         let crowding = hardware.crowding(working(plan));
@@ -148,7 +148,13 @@ fn parts<'a>(plan: &Plan, work: &'a Work, stage: usize) -> Vec<&'a Part> {
 }
 
 /// Seconds of a stage's pass over a branch: the first rank of a stage has the most of everything.
-fn stage_pass(plan: &Plan, work: &Work, hardware: &Hardware, stage: usize, patches: usize) -> f64 {
+fn stage_pass(
+    plan: &Plan,
+    work: &Work,
+    hardware: &Hardware,
+    stage: usize,
+    patches: Option<usize>,
+) -> f64 {
     let mesh = &plan.layout().mesh;
     let rank = first_of(plan, stage);
     let pass = Pass::of(plan, hardware, rank, patches);
@@ -189,10 +195,10 @@ fn guidance(plan: &Plan, work: &Work, hardware: &Hardware) -> f64 {
 fn steady(plan: &Plan, work: &Work, hardware: &Hardware) -> (f64, f64) {
     let (stages, patches) = (plan.layout().mesh.degree(Axis::Pipeline), plan.patches());
     let own = branches(plan, work, 0) as f64;
-    let passes = (0..stages).map(|stage| stage_pass(plan, work, hardware, stage, patches));
+    let passes = (0..stages).map(|stage| stage_pass(plan, work, hardware, stage, Some(patches)));
     let passes: Vec<f64> = passes.collect();
     let slowest = passes.iter().copied().fold(0.0, f64::max);
-    let hop = hop(plan, work, hardware, patches);
+    let hop = hop(plan, work, hardware, Some(patches));
     // Branches follow one another through the stages, so a patch is through when its last one is.
     let through = passes.iter().sum::<f64>() + (own - 1.0) * slowest + hop * stages as f64;
     let guidance = guidance(plan, work, hardware);
@@ -200,7 +206,7 @@ fn steady(plan: &Plan, work: &Work, hardware: &Hardware) -> (f64, f64) {
 }
 
 /// Seconds in which a stage hands a patch on.
-fn hop(plan: &Plan, work: &Work, hardware: &Hardware, patches: usize) -> f64 {
+fn hop(plan: &Plan, work: &Work, hardware: &Hardware, patches: Option<usize>) -> f64 {
     let (mesh, ranks) = (&plan.layout().mesh, plan.layout().ranks);
     if mesh.degree(Axis::Pipeline) == 1 {
         return 0.0;
@@ -218,10 +224,10 @@ fn hop(plan: &Plan, work: &Work, hardware: &Hardware, patches: usize) -> f64 {
 fn warm(plan: &Plan, work: &Work, hardware: &Hardware) -> f64 {
     let stages = plan.layout().mesh.degree(Axis::Pipeline);
     let own = branches(plan, work, 0) as f64;
-    let passes = (0..stages).map(|stage| stage_pass(plan, work, hardware, stage, 1));
+    let passes = (0..stages).map(|stage| stage_pass(plan, work, hardware, stage, None));
     let passes: Vec<f64> = passes.collect();
     let slowest = passes.iter().copied().fold(0.0, f64::max);
-    let hops = hop(plan, work, hardware, 1) * stages as f64;
+    let hops = hop(plan, work, hardware, None) * stages as f64;
     passes.iter().sum::<f64>() + (own - 1.0) * slowest + hops + guidance(plan, work, hardware)
 }
 
@@ -254,9 +260,8 @@ pub(super) fn seconds(plan: &Plan, work: &Work, hardware: &Hardware) -> Seconds 
 pub(super) fn busy(plan: &Plan, work: &Work, hardware: &Hardware, rank: usize) -> f64 {
     let stage = plan.layout().mesh.coordinate(rank, Axis::Pipeline);
     let patched = work.exact_steps(plan) < work.steps;
-    let patches = if patched { plan.patches() } else { 1 };
-    let pass = Pass::of(plan, hardware, rank, patches);
+    let pass = Pass::of(plan, hardware, rank, patched.then_some(plan.patches()));
     let parts = parts(plan, work, stage).into_iter();
     let one = parts.map(|part| pass.compute(part)).sum::<f64>();
-    one * branches(plan, work, rank) as f64 * patches as f64
+    one * branches(plan, work, rank) as f64 * pass.share.patches as f64
 }

@@ -73,8 +73,7 @@ fn of_step(
     patched: bool,
 ) -> RankTraffic {
     let (network, mesh) = (&work.network, &plan.layout().mesh);
-    let patches = if patched { plan.patches() } else { 1 };
-    let share = Share::of(plan, rank).patched(patches);
+    let share = Share::of(plan, rank).patched(patched.then_some(plan.patches()));
     let (stage, stages) = (mesh.coordinate(rank, Axis::Pipeline), mesh.degree(Axis::Pipeline));
     let is_last = stage + 1 == stages;
     let mut pass = of_part(&network.shared, &share);
@@ -89,7 +88,7 @@ fn of_step(
         pass.pipeline += values(&network.streams[plan.stage(stage).end], &share);
     }
     let own = branches(plan, work, rank) as f64;
-    let mut step = pass.times(patches as f64 * own);
+    let mut step = pass.times(share.patches as f64 * own);
     if is_last {
         let whole = |streams: &[Stream]| {
             streams.iter().map(|own| (own.rows.spread * own.width) as f64).sum::<f64>()

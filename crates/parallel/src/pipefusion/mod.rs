@@ -6,6 +6,7 @@
 //! step of the patches after it ([`crate::stale`]). The first steps, and every step at which other weights
 //! take over, are taken by the whole sequence at once, which is exact and fills what is kept.
 
+mod remembered;
 mod run;
 mod segments;
 mod stage;

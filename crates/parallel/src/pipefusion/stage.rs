@@ -9,6 +9,7 @@ use nn::{
     EntryPart, EntryValues, Inputs, Kind, Network, Packed, Prediction, Provider, Tracks, Weights,
 };
 
+use super::remembered::{Made, Remembering};
 use super::{Experts, PipeFusion};
 use crate::shard::{Pieces, select};
 use crate::spread::{Cut, Spread};
@@ -21,6 +22,7 @@ pub(super) struct Stage<'a> {
     /// The patches of every track.
     pub(super) patches: Tracks<Pieces>,
     kept: Arc<Mutex<KeyValues>>,
+    made: Made,
 }
 
 /// Which tokens are at hand, and when.
@@ -39,7 +41,7 @@ const STOP: &str = "stop";
 
 impl<'a> Stage<'a> {
     pub(super) fn new(pipe: &'a PipeFusion, patches: Tracks<Pieces>) -> Stage<'a> {
-        Stage { pipe, patches, kept: Arc::default() }
+        Stage { pipe, patches, kept: Arc::default(), made: Made::default() }
     }
 
     pub(super) fn group(&self) -> &Group {
@@ -140,6 +142,8 @@ impl<'a> Stage<'a> {
         received: Option<Packed>,
     ) -> nn::Result<Passed> {
         let group = self.pipe.mesh.axis(Axis::Tensor);
+        let (made, branch, is_patched) = (&self.made, at.branch, at.patch.is_some());
+        let provider = &Remembering { inner: provider, made, branch, is_patched };
         if group.size() == 1 {
             return self.blocks(network, &Weights::new(provider), at, inputs, received);
         }

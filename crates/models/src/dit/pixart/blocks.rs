@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use kernels::Activation;
 use nn::{
-    Attention, Conditioning, LayerNorm, Levels, Linear, Qkv, Reach, Result, Site, SizeCondition,
+    Conditioning, Forward, LayerNorm, Levels, Linear, Qkv, Reach, Result, Site, SizeCondition,
     Weights, join_heads, split_heads,
 };
 
@@ -107,17 +107,22 @@ impl Mixer {
         Ok(Mixer { into, out: linear("to_out.0")?, head_width: config.head_width })
     }
 
-    /// What `x` `[B, T, D]` finds in `other` `[B, S, D]`, whose heads `attend` mixes.
+    /// Keys and values of `x` `[B, S, D]`, the same shape each.
+    fn keys(&self, x: &Tensor<3>) -> Result<[Tensor<3>; 2]> {
+        let [_, k, v] = &self.into;
+        Ok([k.apply(x.clone())?, v.apply(x.clone())?])
+    }
+
+    /// What `x` `[B, T, D]` finds among keys and values `[B, S, D]`, whose heads `attend` mixes.
     fn apply(
         &self,
         x: Tensor<3>,
-        other: Tensor<3>,
+        [k, v]: [Tensor<3>; 2],
         attend: impl FnOnce(Qkv) -> Result<Tensor<4>>,
     ) -> Result<Tensor<3>> {
-        let [q, k, v] = &self.into;
-        let heads = |layer: &Linear, x| Ok(split_heads(layer.apply(x)?, self.head_width));
-        let qkv = Qkv { q: heads(q, x)?, k: heads(k, other.clone())?, v: heads(v, other)? };
-        self.out.apply(join_heads(attend(qkv)?))
+        let q = self.into[0].apply(x)?;
+        let [q, k, v] = [q, k, v].map(|x| split_heads(x, self.head_width));
+        self.out.apply(join_heads(attend(Qkv { q, k, v })?))
     }
 }
 
@@ -150,19 +155,21 @@ impl Block {
     pub(super) fn apply(
         &self,
         x: Tensor<3>,
-        shared: &Conditioning,
-        attention: &mut dyn Attention,
+        Forward { weights, shared, attention }: Forward<'_, Conditioning>,
     ) -> Result<Tensor<3>> {
         let [own, feed] = shared.around(&self.table);
 
         let normed = own.before(&self.norm, x.clone());
         let site = Site { layer: self.index, name: "attn1" };
         let mix = |qkv| attention.attend(site, qkv, Reach::Own, None);
-        let x = own.after(x, self.own.apply(normed.clone(), normed, mix)?);
+        let keys = self.own.keys(&normed)?;
+        let x = own.after(x, self.own.apply(normed, keys, mix)?);
 
         let site = Site { layer: self.index, name: "attn2" };
         let read = |qkv| attention.attend(site, qkv, Reach::Replicated, shared.mask().as_ref());
-        let x = x.clone() + self.text.apply(x, shared.text.clone(), read)?;
+        let name = format!("transformer_blocks.{}.keys and values", self.index);
+        let keys = weights.remembered(&name, || self.text.keys(&shared.text))?;
+        let x = x.clone() + self.text.apply(x, keys, read)?;
 
         let normed = feed.before(&self.norm, x.clone());
         let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh)?)?;

@@ -74,6 +74,8 @@ impl Dit for Pixart {
         let conditions = Conditions::new(&weights.at("adaln_single"), &self.config)?;
         let (embedded, modulation) = conditions.apply(&video.levels, video.size.as_ref())?;
         let projection = CaptionProjection::new(&weights.at("caption_projection"), &self.config)?;
+        let tokens = &video.context.tokens;
+        let [text] = weights.remembered("text", || Ok([projection.apply(tokens.clone())?]))?;
         let text_mask = video.context.mask.as_ref().map(|mask| {
             let [batch, length] = mask.dims();
             ((mask.clone() - 1.0) * 10_000.0).reshape([batch, 1, 1, length])
@@ -82,7 +84,7 @@ impl Dit for Pixart {
             modulation,
             embedded,
             index: video.levels.index.clone(),
-            text: projection.apply(video.context.tokens.clone())?,
+            text,
             text_mask,
         })
     }
@@ -105,7 +107,7 @@ impl Dit for Pixart {
         x: Tensor<3>,
         pass: Forward<'_, Conditioning>,
     ) -> Result<Tensor<3>> {
-        self.build(index, pass.weights)?.apply(x, pass.shared, pass.attention)
+        self.build(index, pass.weights)?.apply(x, pass)
     }
 
     fn head(&self, weights: &Weights<'_>, x: Tensor<3>, own: &Conditioning) -> Result<Prediction> {

@@ -32,8 +32,19 @@ impl Keys {
 
     /// Keys and values `[B, S, N, H]` of `x` `[B, S, D]`.
     fn apply(&self, x: Tensor<3>) -> Result<[Tensor<4>; 2]> {
+        Ok(self.project(&x)?.map(|x| split_heads(x, self.head_width)))
+    }
+
+    /// Those of a context, which no step changes.
+    fn of_context(&self, weights: &Weights<'_>, x: &Tensor<3>) -> Result<[Tensor<4>; 2]> {
+        let made = weights.remembered("keys and values", || self.project(x))?;
+        Ok(made.map(|x| split_heads(x, self.head_width)))
+    }
+
+    /// Keys and values `[B, S, D]`.
+    fn project(&self, x: &Tensor<3>) -> Result<[Tensor<3>; 2]> {
         let k = self.norm.apply(self.k.apply(x.clone())?)?;
-        Ok([k, self.v.apply(x)?].map(|x| split_heads(x, self.head_width)))
+        Ok([k, self.v.apply(x.clone())?])
     }
 }
 
@@ -109,7 +120,7 @@ impl Block {
 
     /// `x` is `[B, T, D]`.
     pub(super) fn apply(&self, x: Tensor<3>, pass: Forward<'_, Shared>) -> Result<Tensor<3>> {
-        let Forward { shared, attention, .. } = pass;
+        let Forward { weights, shared, attention } = pass;
         let [own, feed] = shared.conditioning.around(&self.table);
 
         let normed = own.before(&self.norm, x.clone());
@@ -120,7 +131,8 @@ impl Block {
             Some(norm) => norm.apply(x.clone(), None),
             None => x.clone(),
         };
-        let x = x + self.read(normed, shared, attention)?;
+        let own = weights.at(format!("blocks.{}", self.index));
+        let x = x + self.read(normed, Forward { weights: &own, shared, attention })?;
 
         let normed = feed.before(&self.norm, x.clone());
         let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh)?)?;
@@ -136,19 +148,16 @@ impl Block {
     }
 
     /// What `[B, T, D]` finds in the text, and in a picture beside it.
-    fn read(
-        &self,
-        x: Tensor<3>,
-        shared: &Shared,
-        attention: &mut dyn Attention,
-    ) -> Result<Tensor<3>> {
+    fn read(&self, x: Tensor<3>, pass: Forward<'_, Shared>) -> Result<Tensor<3>> {
+        let Forward { weights, shared, attention } = pass;
         let q = self.cross.queries(x)?;
-        let [k, v] = self.cross.keys.apply(shared.conditioning.text.clone())?;
+        let text = &shared.conditioning.text;
+        let [k, v] = self.cross.keys.of_context(&weights.at("text"), text)?;
         let (mask, qkv) = (shared.conditioning.mask(), Qkv { q: q.clone(), k, v });
         let site = self.site("text");
         let mut read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
         if let (Some(keys), Some(picture)) = (&self.picture, &shared.picture) {
-            let [k, v] = keys.apply(picture.clone())?;
+            let [k, v] = keys.of_context(&weights.at("picture"), picture)?;
             let qkv = Qkv { q, k, v };
             read = read + attention.attend(self.site("image"), qkv, Reach::Replicated, None)?;
         }

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Device, Tensor};
 use nn::{
-    Bag, Conditioning, Dit, Entry, Error, Forward, Inputs, Modality, Packed, Positions, Prediction,
-    Result, Rope, Sizes, Weights,
+    Bag, Conditioning, Context, Dit, Entry, Error, Forward, Inputs, Modality, Packed, Positions,
+    Prediction, Result, Rope, Sizes, Weights,
 };
 
 use super::WanConfig;
@@ -151,17 +151,24 @@ impl Dit for Wan {
         self.check(video)?;
         let conditions = Conditions::new(weights, &self.config)?;
         let (embedded, modulation) = conditions.level.apply(&video.levels)?;
-        let picture = conditions.picture.zip(video.context.image.clone());
+        let Context { tokens, image, .. } = &video.context;
+        let [text] =
+            weights.remembered("text", || Ok([conditions.text.apply(tokens.clone())?]))?;
+        let picture = conditions.picture.zip(image.as_ref()).map(|(embedder, tokens)| {
+            let [picture] =
+                weights.remembered("picture", || Ok([embedder.apply(tokens.clone())?]))?;
+            Ok(picture)
+        });
         let conditioning = Conditioning {
             modulation,
             embedded,
             index: video.levels.index.clone(),
-            text: conditions.text.apply(video.context.tokens.clone())?,
+            text,
             text_mask: video.context.text_mask(),
         };
         Ok(Shared {
             conditioning,
-            picture: picture.map(|(embedder, tokens)| embedder.apply(tokens)).transpose()?,
+            picture: picture.transpose()?,
             rope: video.positions.rope(&self.config.pairs(), 1.0),
         })
     }
