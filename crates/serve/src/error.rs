@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use axum::Json;
+use crate::json::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::Field;

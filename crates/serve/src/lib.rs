@@ -9,6 +9,7 @@ mod fields;
 mod form;
 mod http;
 mod jobs;
+mod json;
 mod keys;
 mod limits;
 mod model;

@@ -4,10 +4,11 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::json::Json;
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::IntoResponse;
-use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use families::Condition;

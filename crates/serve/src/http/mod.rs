@@ -18,11 +18,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::json::Json;
+use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use serde_json::json;
 
 use crate::error::{Answer, Refusal};

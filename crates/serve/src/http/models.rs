@@ -1,6 +1,6 @@
 //! `/v1/models` and `/v1/loras`.
 
-use axum::Json;
+use crate::json::Json;
 use axum::extract::{Path, State};
 use axum::response::IntoResponse;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! `/openapi.json`: the API as a document.
 
-use axum::Json;
+use crate::json::Json;
 use axum::response::{IntoResponse, Response};
 use utoipa::{OpenApi, ToSchema};
 

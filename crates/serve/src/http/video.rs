@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json;
+use crate::json::Json;
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;

@@ -3,9 +3,10 @@
 use std::fs;
 use std::sync::Arc;
 
+use crate::json::Json;
+use axum::Extension;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use data::media::DecodedClip;
 use families::Condition;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 pub(crate) mod runs;
 
-use axum::Json;
+use crate::json::Json;
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};

@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path as FilePath, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use axum::Json;
+use crate::json::Json;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse;
