@@ -103,16 +103,7 @@ impl GivenMedia {
                 None => None,
             },
             references: references(given, model, (size, fit))?,
-            audio: match (&given.audio, &model.sound, sound) {
-                (Some(audio), Some(own), Some((_, seconds))) => {
-                    let [rate, _, _] = own.codec.clock();
-                    let heard = media::sound(audio, rate as u32)?;
-                    let refused = |err: nn::Error| Error::request(Field::Audio, err.to_string());
-                    own.codec.accepts(heard.sample_rate).map_err(refused)?;
-                    Some(fitting(&heard, seconds)?)
-                }
-                _ => None,
-            },
+            audio: heard(given, model, sound)?,
         };
         read.image_tokens(model)?;
         read.apart(model, frames, sound.is_some() && given.audio.is_none())?;
@@ -327,6 +318,22 @@ fn references(
         Ok(GivenReference { pictures, size: [own[1], own[2]], scale })
     };
     given.references.iter().map(one).collect()
+}
+
+/// The sound that is given, where the model has one.
+fn heard(
+    given: &Given,
+    model: &Description,
+    sound: Option<(usize, f64)>,
+) -> Result<Option<GivenSound>> {
+    let (Some(audio), Some(own), Some((_, seconds))) = (&given.audio, &model.sound, sound) else {
+        return Ok(None);
+    };
+    let [rate, _, _] = own.codec.clock();
+    let wave = media::sound(audio, rate as u32)?;
+    let refused = |err: nn::Error| Error::request(Field::Audio, err.to_string());
+    own.codec.accepts(wave.sample_rate).map_err(refused)?;
+    fitting(&wave, seconds).map(Some)
 }
 
 /// So many seconds of a sound: what is too long is cut, what is too short refused.

@@ -21,7 +21,7 @@ const CONNECTORS: &str = "connectors";
 #[derive(Clone)]
 pub(super) enum TextNetwork {
     /// By an encoder.
-    Encoder { network: T5Encoder, component: Component },
+    Encoder { network: T5Encoder, component: Box<Component> },
     /// By all hidden states of a language model, connected to each stream of the transformer.
     Connected(Box<Connected>),
 }
@@ -50,7 +50,7 @@ impl TextNetwork {
         let component = Component::new(weights, Storage::STORED, &T5Encoder::IGNORED, |weights| {
             network.declare(weights)
         })?;
-        Ok(TextNetwork::Encoder { network, component })
+        Ok(TextNetwork::Encoder { network, component: Box::new(component) })
     }
 
     /// Refuses a tokenizer that puts padding where the network would notice.

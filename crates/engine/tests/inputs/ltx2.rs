@@ -1,5 +1,7 @@
 //! Whole runs of LTX-2, video with its sound, equal diffusers' from the same noise.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
