@@ -192,14 +192,19 @@ fn events_tell_how_a_job_gets_on() {
 
 #[test]
 fn loras_are_known_by_name() {
-    let house = House::open(Plot { loras: Some(golden("lora")), ..Plot::default() });
+    let house = House::open(Plot {
+        models: vec!["wan-tiny-i2v"],
+        loras: Some(golden("lora")),
+        ..Plot::default()
+    });
+    let picture = format!("data:image/png;base64,{}", base64(&png(32, 32)));
     let names = house.get("/v1/loras").json();
     let names: Vec<&str> =
         names["data"].as_array().unwrap().iter().map(|own| own["id"].as_str().unwrap()).collect();
     assert!(names.contains(&"wan_diffusers"), "{names:?}");
     let clip = |lora: Value| {
         let mut body = small("a fox");
-        body["lora"] = lora;
+        (body["lora"], body["input_reference"]) = (lora, json!(picture));
         let id = house.create(&body);
         house.wait(&id);
         house.get(&format!("/v1/videos/{id}/content")).body
@@ -207,18 +212,20 @@ fn loras_are_known_by_name() {
     let plain = clip(Value::Null);
     let changed = clip(json!({ "name": "wan_diffusers", "scale": 4.0 }));
     assert_ne!(plain, changed);
-    // The base is what it was, and the same LoRA in another dialect is the same.
+    // The base is what it was, and so is the LoRA.
     assert_eq!(plain, clip(Value::Null));
-    assert_eq!(changed, clip(json!({ "name": "wan_kohya", "scale": 4.0 })));
+    assert_eq!(changed, clip(json!([{ "name": "wan_diffusers", "scale": 4.0 }])));
     for (lora, word) in [
         (json!("wan_difusers"), "wan_diffusers"),
         (json!({ "path": "/etc/passwd" }), "no path"),
         (json!("../lora/wan_kohya"), "there is no"),
     ] {
         let mut body = small("a fox");
-        body["lora"] = lora;
+        (body["lora"], body["input_reference"]) = (lora, json!(picture));
         let refused = house.post("/v1/videos", &body);
         assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("lora")));
+        let path = golden("lora").display().to_string();
+        assert!(!refused.error().to_string().contains(&path), "a path of the server");
         assert!(
             refused.error()["message"].as_str().unwrap().contains(word),
             "{:?}",
