@@ -17,7 +17,7 @@ def shapes_model(moviola, root, folder):
     """A model of the shapes world that has learnt next to nothing, in the form of the quickstart's."""
     run = os.path.join(folder, "run")
     recipe = os.path.join(root, "recipes/quickstart.yaml")
-    quick = ["--set", "loop.steps=2", "--set", "data.source.clips=32", "--set", "checkpoint.every=2"]
+    quick = ["--set", "loop.steps=2", "--set", "data.source.clips=32", "--set", "checkpoint.every=2", "--set", "models.student.rate.warmup=0"]
     subprocess.run([moviola, "train", recipe, "--run", run, *quick], check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     model = os.path.join(folder, "shapes")
     subprocess.run([moviola, "export", run, "--output", model], check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

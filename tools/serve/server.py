@@ -1,5 +1,6 @@
 """A server of a test: started, asked, killed."""
 
+import atexit
 import http.client
 import json
 import os
@@ -22,6 +23,7 @@ class Server:
     def start(self):
         log = open(self.log, "ab")
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=log)
+        atexit.register(self.process.kill)
         line = self.process.stdout.readline().decode()
         assert line.startswith("http://"), open(self.log).read()[-2000:]
         self.port = int(line.strip().strip("/").rsplit(":", 1)[1])

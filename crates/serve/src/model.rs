@@ -165,6 +165,14 @@ impl Loras {
         Loras { folder }
     }
 
+    /// What is said of one, without where it is.
+    pub(crate) fn hide(&self, refusal: Refusal) -> Refusal {
+        match &self.folder {
+            Some(folder) => refusal.without(folder),
+            None => refusal,
+        }
+    }
+
     /// All of them as they are now: the name of each file without its ending.
     pub(crate) fn list(&self) -> BTreeMap<String, PathBuf> {
         let Some(folder) = &self.folder else { return BTreeMap::new() };

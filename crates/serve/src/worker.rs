@@ -71,7 +71,8 @@ impl Engine {
             return Ok(base.clone());
         }
         let sources = self.loras.sources(loras)?;
-        base.with_loras(&sources, &[]).map_err(Refusal::of_engine)
+        let adapted = base.with_loras(&sources, &[]).map_err(Refusal::of_engine);
+        adapted.map_err(|refusal| self.loras.hide(refusal))
     }
 
     /// Checks what a job asks for, whose files are in `folder`; no network runs.
