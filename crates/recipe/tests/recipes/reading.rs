@@ -57,7 +57,7 @@ fn wrong_types_missing_keys_and_unknown_names_are_refused() {
         (&["loop.steps=-1"], "`loop.steps` is -1, but it is at least 1"),
         (&["loop=3"], "`loop` is a whole number, but it is a section"),
         (&["method.name=finetun"], "did you mean `finetune`?"),
-        (&["models.student.optimizer.kind=adam"], "one of adamw, muon, sgd"),
+        (&["models.student.optimizer.kind=adam"], "one of adamw, adamw8bit, muon, sgd"),
         (&["models.student.rate.decay.kind=cosin"], "did you mean `cosine`?"),
         (&["models.student.rate={warmup: 3}"], "`models.student.rate` lacks the key `peak`"),
         (&["data.source.kind=folder"], "one of store, mix, shapes"),
