@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use data::media::Frame;
-use engine::{Frames, Given, Media, Pipeline, Request, Setup, Silent};
+use engine::{Frames, Given, Media, MoreGuidance, Pipeline, Request, Setup, Silent};
 use families::{Condition, Description, FAMILIES, Family};
 use folder::ModelFolder;
 use nn::{
@@ -192,13 +192,32 @@ pub(crate) fn requests(model: &Description) -> Vec<(&'static str, Request)> {
         frames: Some(frames),
         height: Some(height),
         width: Some(width),
-        steps: Some(1),
+        // The ladder of some schedules has no single step.
+        steps: Some(2),
+        more: by_the_prompt_alone(model),
         max_tokens: model.text_rules(0).map(|_| 32),
         ..Request::default()
     };
     let bare = model.conditions.required.is_none();
     let bare = bare.then(|| ("nothing", request(Given::default())));
     [("all", request(everything(model)))].into_iter().chain(bare).collect()
+}
+
+/// Guidance by the prompt alone: what compares whole clips, or leaves a stream out, is not for stages.
+fn by_the_prompt_alone(model: &Description) -> MoreGuidance {
+    let (none, one) = match model.defaults.terms {
+        Some(_) => (Some(0.0), Some(1.0)),
+        None => (None, None),
+    };
+    MoreGuidance {
+        stg: none,
+        audio_stg: none,
+        modality: one,
+        audio_modality: one,
+        rescale: none,
+        audio_rescale: none,
+        ..MoreGuidance::default()
+    }
 }
 
 /// Frames, height and width of few tokens, an odd number of them.

@@ -274,7 +274,7 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
         (
             "v20",
             &|v| v.context.tokens = v.context.tokens.clone().narrow(2, 0, 5),
-            "caption_channels is 7",
+            "a caption is 7 wide for this stream",
         ),
         (
             "v23",
