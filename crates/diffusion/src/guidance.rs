@@ -125,9 +125,10 @@ impl Guidance {
         all.into_iter().filter(|(_, wanted)| *wanted).map(|(branch, _)| branch).collect()
     }
 
-    /// Whether the whole of a track must be seen to guide any of it.
-    pub fn sees_whole_tracks(&self) -> bool {
-        self.video.rescale > 0.0 || self.audio.rescale > 0.0
+    /// Whether the whole of one of these tracks must be seen to guide any of it.
+    pub fn sees_whole_tracks<T>(&self, tracks: &Tracks<T>) -> bool {
+        let video = tracks.video.is_some() && self.video.rescale > 0.0;
+        video || tracks.audio.is_some() && self.audio.rescale > 0.0
     }
 
     /// `unconditional + scale (conditional - unconditional)`, in f32; all are

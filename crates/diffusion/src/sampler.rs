@@ -113,8 +113,8 @@ impl Sampler {
     }
 
     /// Whether a whole track must be seen to guide any of its tokens.
-    pub fn sees_whole_tracks(&self) -> bool {
-        self.guidance.iter().any(Guidance::sees_whole_tracks)
+    pub fn sees_whole_tracks<T>(&self, tracks: &Tracks<T>) -> bool {
+        self.guidance.iter().any(|own| own.sees_whole_tracks(tracks))
     }
 
     /// How many different predictions steps need for a scene with these tracks.

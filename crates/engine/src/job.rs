@@ -174,7 +174,7 @@ impl Pipeline {
         if self.setup.pipefusion.is_none() {
             return Ok(());
         }
-        if sampler.sees_whole_tracks() && sampler.most_predictions(tracks) > 1 {
+        if sampler.sees_whole_tracks(tracks) && sampler.most_predictions(tracks) > 1 {
             let reason = "stages see a part of the tokens, and this is about all of them; give 0, or no stages";
             return Err(Error::request(Field::Rescale, reason));
         }

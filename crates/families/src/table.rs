@@ -82,8 +82,11 @@ pub fn foreign_lora(key: &str) -> Option<&'static str> {
     ];
     let has = |signs: &[&str]| signs.iter().any(|sign| key.contains(sign));
     let other = OTHERS.iter().find(|(signs, _)| has(signs)).map(|(_, title)| *title);
-    // Of two families whose signs are there, the one that stands deeper in the name says more.
-    let sign = |family: &Family| family.lora_signs.iter().filter_map(|sign| key.rfind(sign)).max();
+    // Of two families whose signs are there, a stream of sound says more than any other name, then the longer sign.
+    let sign = |family: &Family| {
+        let signs = family.lora_signs.iter().filter(|sign| key.contains(**sign));
+        signs.map(|sign| (sign.contains("audio"), sign.len())).max()
+    };
     let ours =
         || FAMILIES.into_iter().filter(|family| sign(family).is_some()).max_by_key(|own| sign(own));
     other.or_else(|| ours().map(|family| family.title))

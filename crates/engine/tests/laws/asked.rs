@@ -224,7 +224,9 @@ fn by_the_prompt_alone(model: &Description) -> MoreGuidance {
 fn size(model: &Description) -> [usize; 3] {
     let geometry = &model.geometry;
     let side = |axis: usize, tokens: usize| geometry.factors[axis] * geometry.patch[axis] * tokens;
-    let frames = geometry.frames(3 * geometry.patch[0]);
+    // The sound of models with guidance of its own is cut into eight parts, so it lasts longer.
+    let latent_frames = if model.defaults.terms.is_some() { 5 } else { 3 };
+    let frames = geometry.frames(latent_frames * geometry.patch[0]);
     let frames = if geometry.latent_frames(frames).is_ok() { frames } else { 1 };
     [frames, side(1, 3), side(2, 3)]
 }

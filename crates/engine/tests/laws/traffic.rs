@@ -2,7 +2,7 @@
 //! table.
 
 use comm::{Axis, MeshShape, Ranks};
-use engine::{Pipeline, Request, Silent};
+use engine::{MoreGuidance, Pipeline, Request, Silent};
 use families::Description;
 use parallel::cost::{Hardware, Link, RankTraffic, traffic_of_all_steps};
 use parallel::{Layout, Plan};
@@ -32,15 +32,19 @@ fn hardware() -> Hardware {
     }
 }
 
-/// A request without references whose tokens come out even: 24 of a latent frame.
+/// A request without references whose tokens come out even: 24 of a latent frame. Sound on a clock of its own does not.
 fn request(model: &Description, request: &Request) -> Request {
     let geometry = &model.geometry;
+    let has_clock = model.defaults.terms.is_some();
+    let none = has_clock.then_some(0.0);
     let side = |axis: usize, tokens: usize| geometry.factors[axis] * geometry.patch[axis] * tokens;
     Request {
         height: Some(side(1, 4)),
         width: Some(side(2, 6)),
         steps: Some(STEPS),
         guidance: Some(3.0),
+        without_audio: has_clock,
+        more: MoreGuidance { stg: none, rescale: none, ..MoreGuidance::default() },
         // Sums over the text come out even too.
         max_tokens: (!model.family.text.is_empty()).then_some(24),
         ..request.clone()

@@ -279,7 +279,7 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
         (
             "v23",
             &|v| v.context.tokens = v.context.tokens.clone().narrow(2, 0, 8),
-            "its stream is 16",
+            "a caption is 16 wide for this stream",
         ),
         (
             "v23",
