@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     /// Listen on an address that others can reach, without keys
     #[arg(long)]
     open_to_all: bool,
-    /// An origin whose pages may use the API from a browser, like https://example.org; repeat it for several
+    /// An origin whose pages may use the API from a browser, its scheme and host; repeat it for several
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
     /// f32: weights as they are stored; bf16: half the bytes. Sums are f32 in both

@@ -1,7 +1,7 @@
 //! The server: an HTTP API that clients of OpenAI's videos and images already speak, and the studio page.
 //!
 //! A request of the wire becomes an [`engine::Request`], is checked against its model, and waits in a queue that
-//! survives the process ([`jobs`]). One worker takes jobs one after another; the engine knows nothing of HTTP.
+//! survives the process (`jobs`). One worker takes jobs one after another; the engine knows nothing of HTTP.
 
 mod ask;
 mod error;
