@@ -1,7 +1,7 @@
 //! Files that `torch.save` wrote: tensors, numbers, texts, lists and dicts.
 //!
 //! Such a file is a ZIP archive of a pickle and of the values that it points to. Pickles are programs; of this one
-//! nothing is run ([`pickle`]), and what would have to be is refused by its name. Sizes are bounded before anything is read.
+//! nothing is run (`pickle`), and what would have to be is refused by its name. Sizes are bounded before anything is read.
 
 mod pickle;
 mod strided;
