@@ -41,7 +41,7 @@ pub(crate) const TARGETS: [Target; 14] = [
         endings: &[".safetensors"],
         call: safetensors,
     },
-    Target { name: "gguf", seeds: &[], endings: &[".gguf"], call: gguf },
+    Target { name: "gguf", seeds: &["goldens/gguf"], endings: &[".gguf"], call: gguf },
     Target {
         name: "config",
         seeds: &[
@@ -105,8 +105,13 @@ fn foreign_config(place: &Path, input: &[u8]) {
 }
 
 fn gguf(place: &Path, input: &[u8]) {
-    if let Ok(found) = engine::inspect(&file(place, "x.gguf", input)) {
+    let path = file(place, "x.gguf", input);
+    if let Ok(found) = engine::inspect(&path) {
         let _ = found.to_string();
+    }
+    if let Ok(store) = Store::open(&[path], nn::Precision::Stored, &Device::flex()) {
+        let _ = store.first_not_finite();
+        store.names().into_iter().for_each(|name| drop(store.as_floats(name)));
     }
 }
 

@@ -42,6 +42,7 @@ SCRIPTS = [
     "ltx2_transformer.py",
     "ltx2_text.py",
     "torch_files.py",
+    "blocks.py",
     "ltx2_folder.py",
     "ltx2_pipeline.py",
 ]

@@ -95,23 +95,7 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
             let (title, about) = file::about(path, &file, &metadata);
             Ok(Inspection { title, about, components: vec![only], metadata, tensors })
         }
-        Some("gguf") => {
-            let gguf::Header { version, metadata, tensors } = gguf::read(path)
-                .map_err(|reason| Error::Unknown(format!("{}: {reason}", path.display())))?;
-            let mut types: BTreeMap<String, usize> = BTreeMap::new();
-            tensors.iter().for_each(|own| *types.entry(own.dtype.clone()).or_default() += 1);
-            let types: Vec<String> =
-                types.into_iter().map(|(name, count)| format!("{name} ({count})")).collect();
-            let fact = |name: &str, value: String| (name.to_owned(), value);
-            let about = vec![
-                fact("version", version.to_string()),
-                fact("tensors", tensors.len().to_string()),
-                fact("types", types.join(", ")),
-                fact("here", "GGUF files are told about, not loaded".to_owned()),
-            ];
-            let title = "GGUF file".to_owned();
-            Ok(Inspection { title, about, metadata, tensors, ..Inspection::default() })
-        }
+        Some("gguf") => gguf::inspect(path),
         Some("json") => {
             let class = class_of(path)?;
             let title = class.clone().unwrap_or_else(|| "config without a class".to_owned());

@@ -51,7 +51,7 @@ pub struct Setup {
     pub strips: Option<Strips>,
     /// Where this rank stands among those that make a request together; they all run the same one.
     pub mesh: Mesh,
-    /// A safetensors file with the transformer's parameters, instead of the folder's.
+    /// A safetensors or GGUF file with the transformer's parameters, instead of the folder's.
     pub transformer: Option<PathBuf>,
     /// Low-rank changes to the transformer, or to its first expert.
     pub loras: Vec<LoraSource>,

@@ -37,6 +37,8 @@ pub struct Family {
     pub original_name: fn(&str) -> Option<String>,
     /// The way back: diffusers' name of what the family's own code calls so.
     pub diffusers_name: fn(&str) -> Option<String>,
+    /// What a GGUF file of it says that its architecture is, as others call it.
+    pub architecture: &'static str,
     /// How the names of tensors begin that a single file holds beside the transformer's.
     pub other_parts: &'static [&'static str],
     /// Parts of keys that give away a LoRA of this family.

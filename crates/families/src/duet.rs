@@ -32,6 +32,7 @@ pub(crate) static FAMILY: Family = Family {
     kept: &[],
     original_name: |_| None,
     diffusers_name: |_| None,
+    architecture: "duet",
     other_parts: &[],
     lora_signs: &["video.own", "video.words"],
     splits: &[

@@ -40,6 +40,7 @@ pub(crate) static FAMILY: Family = Family {
     kept: &Ltx2::KEPT,
     original_name,
     diffusers_name,
+    architecture: "ltxv",
     other_parts: &OTHER_PARTS,
     lora_signs: &["audio_attn", "audio_ff", "audio_to_video_attn", "video_to_audio_attn"],
     splits: &[

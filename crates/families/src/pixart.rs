@@ -33,6 +33,7 @@ pub(crate) const ALPHA: Family = Family {
     kept: &Pixart::KEPT,
     original_name: |_| None,
     diffusers_name: |_| None,
+    architecture: "pixart",
     other_parts: &[],
     lora_signs: &["transformer_blocks"],
     splits: &[

@@ -33,6 +33,7 @@ pub(crate) static FAMILY: Family = Family {
     kept: &Wan::KEPT,
     original_name,
     diffusers_name,
+    architecture: "wan",
     other_parts: &[],
     lora_signs: &["self_attn", "cross_attn", "condition_embedder", "blocks."],
     splits: &[

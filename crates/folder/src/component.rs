@@ -1,5 +1,6 @@
 //! A network's files, opened when it is needed.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use burn::tensor::Device;
@@ -58,7 +59,12 @@ impl Weight {
             shape: own.shape.clone(),
             bytes: own.bytes() as u64,
         };
-        store.iter().map(weight).collect()
+        let quantized = store.quantized_matrices().map(|(name, own)| Weight {
+            name: name.to_owned(),
+            shape: own.shape().to_vec(),
+            bytes: own.bytes() as u64,
+        });
+        store.iter().map(weight).chain(quantized).collect()
     }
 }
 
@@ -72,6 +78,8 @@ pub struct Component {
     loras: Loras,
     /// What its tensors may be called in its files, as a model calls them.
     rename: Option<Rename>,
+    /// What its tensors are reshaped to.
+    shapes: BTreeMap<String, Vec<usize>>,
     resident: Option<Store>,
     weights: Vec<Weight>,
     /// Whether its parameters were given and are nowhere else.
@@ -81,7 +89,7 @@ pub struct Component {
 /// A model's name for a tensor that a file may call otherwise; none for what belongs to something else.
 pub type Rename = std::sync::Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Low-rank changes to a component, merged into its weights whenever it is opened.
+/// Low-rank changes to a component, merged into its weights whenever it is opened, or beside those that are quantized.
 #[derive(Clone, Debug)]
 pub struct Loras {
     /// The files.
@@ -104,7 +112,7 @@ impl Component {
         paths: Vec<PathBuf>,
         storage: Storage,
         ignored: &[&str],
-        declare: impl FnOnce(&Weights<'_>) -> nn::Result<()>,
+        declare: impl Fn(&Weights<'_>) -> nn::Result<()>,
     ) -> Result<Component> {
         Component::renaming(paths, storage, ignored, None, declare)
     }
@@ -118,15 +126,17 @@ impl Component {
         storage: Storage,
         ignored: &[&str],
         rename: Option<Rename>,
-        declare: impl FnOnce(&Weights<'_>) -> nn::Result<()>,
+        declare: impl Fn(&Weights<'_>) -> nn::Result<()>,
     ) -> Result<Component> {
         let store = Store::open(&paths, Precision::Stored, &Device::flex())?;
-        let store = renamed(store, rename.as_ref())?;
+        let mut store = renamed(store, rename.as_ref())?;
+        let shapes = store.take_shapes(&declare)?;
         let linears = store.agree(ignored, declare)?.into_iter();
         let kept = |name: &String| name.split('.').any(|module| storage.kept.contains(&module));
         let linears = linears.filter(|name| !kept(name)).collect();
         let (loras, weights, resident) = (Loras::NONE, Weight::all(&store), None);
-        Ok(Component { paths, storage, linears, loras, rename, resident, weights, given: false })
+        let given = false;
+        Ok(Component { paths, storage, linears, loras, rename, shapes, resident, weights, given })
     }
 
     /// A component whose parameters are in memory and nowhere else.
@@ -134,8 +144,8 @@ impl Component {
         let (paths, storage, loras) = (Vec::new(), Storage::STORED, Loras::NONE);
         let weights = Weight::all(&store);
         let (rename, resident) = (None, Some(store));
-        let linears = Vec::new();
-        Component { paths, storage, linears, loras, rename, resident, weights, given: true }
+        let (linears, shapes, given) = (Vec::new(), BTreeMap::new(), true);
+        Component { paths, storage, linears, loras, rename, shapes, resident, weights, given }
     }
 
     /// Its tensors, as they are stored.
@@ -164,7 +174,8 @@ impl Component {
     pub fn adapted(mut self, loras: Loras) -> Result<Component> {
         if !loras.sources.is_empty() {
             let store = Store::open(&self.paths, Precision::Stored, &Device::flex())?;
-            let store = renamed(store, self.rename.as_ref())?;
+            let mut store = renamed(store, self.rename.as_ref())?;
+            store.with_shapes(&self.shapes);
             for source in &loras.sources {
                 lora::patches(source, &store, loras.names, &Device::flex())?;
             }
@@ -184,11 +195,13 @@ impl Component {
             let precision = if quantization.is_some() { Precision::Stored } else { precision };
             let store = Store::open_keeping(&self.paths, precision, kept, device)?;
             let mut store = renamed(store, self.rename.as_ref())?;
-            let Loras { sources, names } = &self.loras;
-            lora::load(sources, &mut store, *names, Merge::Into, device)?;
+            store.with_shapes(&self.shapes);
             if let Some(quantization) = quantization {
                 store.quantize(self.linears.iter().map(String::as_str), quantization);
             }
+            // Beside what is quantized, in f32, and merged into the rest.
+            let Loras { sources, names } = &self.loras;
+            lora::load(sources, &mut store, *names, Merge::Into, device)?;
             self.resident = Some(store);
         }
         Ok(self.resident.as_ref().expect("it was opened just now"))
@@ -205,10 +218,10 @@ impl Component {
 /// A store under the names of the model.
 fn renamed(store: Store, rename: Option<&Rename>) -> Result<Store> {
     let Some(rename) = rename else { return Ok(store) };
-    let count = store.iter().filter(|(name, _)| rename(name).is_some()).count();
+    let count = store.names().into_iter().filter(|name| rename(name).is_some()).count();
     let origin = store.origin().to_owned();
     let store = store.renamed(|name| rename(name));
-    match store.iter().count() == count {
+    match store.names().len() == count {
         true => Ok(store),
         false => Err(Error::Unfit(format!("{origin} holds a tensor under two of its names"))),
     }

@@ -12,4 +12,4 @@ pub mod tokenizer;
 pub use component::{Component, Loras, Rename, Storage, Weight};
 pub use error::{Error, Result};
 pub use hub::{Hub, HubEvent, locate};
-pub use model_folder::{ModelFolder, agree, metadata, read_text, weight_files};
+pub use model_folder::{ModelFolder, OWN_KEYS, agree, metadata, read_text, weight_files};

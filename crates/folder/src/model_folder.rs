@@ -196,12 +196,23 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// The metadata of a safetensors file.
+/// How the keys of a GGUF's metadata begin that would stand alone in a safetensors file.
+pub const OWN_KEYS: &str = "moviola.";
+
+/// The metadata of a safetensors file, or what a GGUF says under keys of our own.
 ///
 /// # Errors
 /// It cannot be read, or is no such file.
 pub fn metadata(path: &Path) -> Result<BTreeMap<String, String>> {
     let file = kernels::map_file(path).map_err(|source| Error::read(path, source))?;
+    if nn::GgufHeader::is_of(&file) {
+        let header = nn::GgufHeader::parse(&file)
+            .map_err(|reason| nn::Error::CorruptGguf { path: path.to_owned(), reason })?;
+        let own = header.metadata.into_iter().filter_map(|(key, value)| {
+            Some((key.strip_prefix(OWN_KEYS)?.to_owned(), value.to_string()))
+        });
+        return Ok(own.collect());
+    }
     let (_, header) = SafeTensors::read_metadata(&file)
         .map_err(|err| nn::Error::Corrupt { path: path.to_owned(), reason: err.to_string() })?;
     Ok(header.metadata().clone().unwrap_or_default().into_iter().collect())

@@ -7,19 +7,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use rayon::prelude::*;
 
 use crate::activation::Activation;
-use crate::gemm::{Epilogue, Matrix, Scales, product, product_by};
+use crate::gemm::{Epilogue, Matrix, Scales, product_by};
+use crate::held::{Held, linear_held};
 use crate::micro::{Integers, Kernels};
-use crate::narrow::{Packable, Stored};
-use crate::operation::{Operand, Operation, apply};
+use crate::narrow::Packable;
+use crate::oracle;
 use crate::pack::{Order, Unpacked, blocks};
 use crate::work::dispatch;
-use crate::{oracle, storage};
 
 /// The largest whole number that a byte stands for; its negative is the smallest, so that none is
 /// without its opposite.
@@ -122,8 +120,31 @@ impl Int8Matrix {
         let padded = inputs.next_multiple_of(GRAIN);
         (0..outputs).map(move |row| &self.values[row * padded..][..inputs])
     }
+}
 
-    /// `x W^T` and what follows, for `rows` rows of f32.
+/// Values that are widened at a time when a matrix is rounded.
+const ROWS_AT_A_TIME: usize = 1 << 22;
+
+/// `activation(x W^T + b)` of `[.., in]`, in which each row of `x` is rounded to bytes of its own
+/// scale; differentiable in `x`, as if nothing were rounded but the matrix, and in `b`.
+///
+/// # Panics
+/// Panics if the last dim of `x` is not `in`; models check shapes when they load.
+pub fn linear_int8<const D: usize>(
+    x: Tensor<D>,
+    weight: &Int8Matrix,
+    bias: Option<Tensor<1>>,
+    activation: Activation,
+) -> Tensor<D> {
+    linear_held(&x, weight, bias.as_ref(), activation)
+        .unwrap_or_else(|| oracle::linear_int8(x, weight, bias, activation))
+}
+
+impl Held for Int8Matrix {
+    fn shape(&self) -> [usize; 2] {
+        self.shape
+    }
+
     fn multiply(&self, x: &[f32], rows: usize, epilogue: Epilogue<'_>) -> Vec<f32> {
         let [outputs, inputs] = self.shape;
         let (kernels, form) = Kernels::of_int8();
@@ -144,90 +165,9 @@ impl Int8Matrix {
         let scales = Some(Scales { rows: &scales, columns: &self.scales, offsets });
         product_by(kernels, &left, rows, &right, Epilogue { scales, ..epilogue })
     }
-}
 
-/// Values that are widened at a time when a matrix is rounded.
-const ROWS_AT_A_TIME: usize = 1 << 22;
-
-/// `activation(x W^T + b)` of `[.., in]`, in which each row of `x` is rounded to bytes of its own
-/// scale; differentiable in `x`, as if nothing were rounded but the matrix, and in `b`.
-///
-/// # Panics
-/// Panics if the last dim of `x` is not `in`; models check shapes when they load.
-pub fn linear_int8<const D: usize>(
-    x: Tensor<D>,
-    weight: &Int8Matrix,
-    bias: Option<Tensor<1>>,
-    activation: Activation,
-) -> Tensor<D> {
-    let offset = match &bias {
-        Some(bias) => Operand::new(bias),
-        None => Some(Operand::Plain(storage::tensor(Vec::new(), [0]))),
-    };
-    let (Some(left), Some(offset)) = (Operand::new(&x), offset) else {
-        return oracle::linear_int8(x, weight, bias, activation);
-    };
-    let inputs = [left, offset];
-    let weight = weight.clone();
-    if inputs.iter().any(|input| matches!(input, Operand::Recorded(_))) {
-        let linear = Linear { weight, activation: Activation::Identity };
-        return activation.apply(apply(&linear, inputs));
-    }
-    apply(&Linear { weight, activation }, inputs)
-}
-
-#[derive(Clone, Debug)]
-struct Linear {
-    weight: Int8Matrix,
-    activation: Activation,
-}
-
-/// The shape of the input, and whether there is a bias.
-type Saved = (Vec<usize>, bool);
-
-impl Operation<2> for Linear {
-    type Saved = Saved;
-
-    fn forward(&self, [x, bias]: [FlexTensor; 2]) -> (FlexTensor, Saved) {
-        let (x, bias) = (storage::contiguous(x), storage::contiguous(bias));
-        let [outputs, inputs] = self.weight.shape;
-        let before = storage::sizes(&x);
-        let mut shape = before.clone();
-        let last = shape.last_mut().expect("an input has at least one dim");
-        assert_eq!(*last, inputs, "linear: an input of width {last} meets a weight of {inputs}");
-        *last = outputs;
-        let rows = shape[..shape.len() - 1].iter().product();
-        let bias = Some(storage::values(&bias)).filter(|bias| !bias.is_empty());
-        let epilogue = Epilogue { bias, activation: self.activation, ..Epilogue::NONE };
-        let out = self.weight.multiply(storage::values(&x), rows, epilogue);
-        (storage::tensor(out, shape), (before, bias.is_some()))
-    }
-
-    fn backward(
-        &self,
-        (shape, biased): Saved,
-        gradient: FlexTensor,
-        wanted: [bool; 2],
-    ) -> [Option<FlexTensor>; 2] {
-        let gradient = storage::contiguous(gradient);
-        let dy = storage::values(&gradient);
-        let [outputs, inputs] = self.weight.shape;
-        let dx = wanted[0].then(|| {
-            let widened = self.weight.widened(&Device::flex()).try_into_primitive::<Flex>();
-            let widened = widened.unwrap_or_else(|_| unreachable!("it was made on the CPU"));
-            let right = Unpacked {
-                values: Stored::F32(storage::values(&widened)).into(),
-                order: Order::RowsApart(inputs),
-                blocks: &blocks(outputs),
-                columns: inputs,
-            };
-            let left = Matrix { values: dy, stride: outputs };
-            let rows = dy.len() / outputs.max(1);
-            storage::tensor(product(&left, rows, &right, Epilogue::NONE), shape)
-        });
-        let db = (wanted[1] && biased)
-            .then(|| storage::tensor(crate::linear::column_sums(dy, outputs), [outputs]));
-        [dx, db]
+    fn widened(&self, device: &Device) -> Tensor<2> {
+        Int8Matrix::widened(self, device)
     }
 }
 

@@ -21,9 +21,11 @@
 mod activation;
 mod allocator;
 mod attention;
+mod blocks;
 mod convolution;
 mod gemm;
 mod group_norm;
+mod held;
 mod inplace;
 mod instruction_set;
 mod int8;
@@ -58,6 +60,7 @@ pub use attention::{
     AttentionInputs, AttentionSums, additive_mask, attention, attention_backward, attention_delta,
     attention_forward,
 };
+pub use blocks::{BlockMatrix, BlockType, linear_blocks};
 pub use convolution::{CausalFrames, Convolution, causal_conv3d, conv2d, frames_conv2d};
 pub use group_norm::{group_moments, group_norm, group_norm_by};
 pub use inplace::{AdamStep, Moments, adamw, blend};

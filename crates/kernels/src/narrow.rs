@@ -3,6 +3,8 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+use crate::blocks::Rows;
+
 /// A weight in the type it is stored in.
 #[derive(Clone, Copy)]
 pub(crate) enum Stored<'a> {
@@ -19,6 +21,8 @@ pub(crate) enum Packable<'a> {
     Shorts(&'a [[i8; 2]]),
     /// Four bytes, which are a word.
     Bytes(&'a [[i8; 4]]),
+    /// Rows of blocks, which widen to f32.
+    Blocks(Rows<'a>),
 }
 
 impl<'a> From<Stored<'a>> for Packable<'a> {

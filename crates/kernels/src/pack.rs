@@ -2,7 +2,7 @@
 //!
 //! A matrix of `depth x columns` becomes, for each block of the depth, one panel per sixteen
 //! columns; a panel holds its sixteen values of one depth index side by side. Columns beyond the
-//! matrix are zero. Weights stored in bf16 or f16 are widened here and nowhere else.
+//! matrix are zero. Weights stored in bf16, f16 or blocks are widened here and nowhere else.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -10,6 +10,7 @@ use std::ops::Range;
 use half::bf16;
 use rayon::prelude::*;
 
+use crate::blocks::Rows;
 use crate::gemm::Shared;
 use crate::micro::{COLUMNS, PANELS};
 use crate::narrow::{Narrow, Packable, Stored};
@@ -67,6 +68,8 @@ impl Scratch {
 /// Room for half the columns of a panel, widened and not yet transposed.
 type Widened = [[f32; BLOCK]; SIDE];
 const WIDENED: Widened = [[0.0; BLOCK]; SIDE];
+/// A column that is not there.
+const ZEROS: &[f32; BLOCK] = &[0.0; BLOCK];
 
 /// A right-hand side where it lies; a panel is packed whenever it is asked for.
 #[derive(Clone, Copy)]
@@ -121,6 +124,7 @@ impl Unpacked<'_> {
                 Packable::Floats(Stored::F16(values)) => self.fill_from(values, place, widened),
                 Packable::Shorts(values) => self.fill_from(values, place, widened),
                 Packable::Bytes(values) => self.fill_from(values, place, widened),
+                Packable::Blocks(rows) => self.fill_from_blocks(rows, place, widened),
             }
         }
     }
@@ -152,6 +156,30 @@ impl Unpacked<'_> {
                     }
                 }
             }
+        }
+    }
+}
+
+impl Unpacked<'_> {
+    /// Columns of the product are rows of blocks, whatever the order says: nothing else is packed of them.
+    ///
+    /// # Safety
+    /// As [`Unpacked::fill`].
+    #[inline(always)]
+    unsafe fn fill_from_blocks(&self, rows: Rows<'_>, place: Place, widened: &mut Widened) {
+        let Place { block: (start, depth), first, panel } = place;
+        for half in (0..COLUMNS).step_by(SIDE) {
+            let count = self.columns.saturating_sub(first + half).min(SIDE);
+            for (column, room) in widened[..count].iter_mut().enumerate() {
+                rows.widen(first + half + column, start, &mut room[..depth]);
+            }
+            let columns = widened.each_ref().map(|room| room.as_ptr());
+            let pointers = std::array::from_fn(|column| match column < count {
+                true => columns[column],
+                false => ZEROS.as_ptr(),
+            });
+            // SAFETY: every pointer reads `depth` values; the panel by the caller's promise.
+            unsafe { transpose_columns()(depth, &pointers, panel.0.add(half), COLUMNS) };
         }
     }
 }
@@ -211,7 +239,6 @@ unsafe fn transpose_half<T: Narrow>(
     widened: &mut Widened,
     to: *mut f32,
 ) {
-    const ZEROS: &[f32; BLOCK] = &[0.0; BLOCK];
     let mut pointers = [ZEROS.as_ptr(); SIDE];
     for ((column, room), pointer) in columns.iter().zip(widened).zip(&mut pointers) {
         if let Some(column) = column {

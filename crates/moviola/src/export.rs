@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use burn::tensor::{Device, FloatDType};
 use clap::ValueEnum;
+use kernels::BlockType;
+use nn::GgufType;
 use recipe::{Dialect, Student, Which};
 
 use crate::failure::{Failure, Outcome};
@@ -25,13 +27,14 @@ pub(crate) struct Arguments {
     /// The running average instead of the last step; of several the one of this decay, or the first
     #[arg(long, value_name = "DECAY", num_args = 0..=1)]
     ema: Option<Option<f64>>,
-    /// How layers are called [default: diffusers]
+    /// How layers are called [default: diffusers; of a GGUF comfyui, where a model has such names]
     #[arg(long, value_enum)]
     dialect: Option<DialectName>,
     /// The role whose network is written: student, or critic where there is one
     #[arg(long, value_name = "ROLE", default_value = "student")]
     role: String,
-    /// The type it is written in [default: as it was trained: what learnt in f32, the rest as stored]
+    /// The type it is written in; of a GGUF that of its matrices [default: as it was trained: what learnt in f32,
+    /// the rest as stored; of a GGUF q8_0]
     #[arg(long, value_enum)]
     dtype: Option<Dtype>,
 }
@@ -39,7 +42,8 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "Examples:
   moviola export runs/wan --ema --dtype bf16 --output wan-tuned
   moviola export runs/style --output style.safetensors --dialect comfyui
-  moviola export runs/wan/checkpoints/checkpoint-00001000 --as file --output wan.safetensors";
+  moviola export runs/wan/checkpoints/checkpoint-00001000 --as file --output wan.safetensors
+  moviola export runs/wan --as gguf --dtype q4_k --output wan-q4_k.gguf";
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum KindName {
@@ -49,6 +53,8 @@ enum KindName {
     Lora,
     /// The whole transformer as one safetensors file, a LoRA merged into it
     File,
+    /// The same as one GGUF file, for stable-diffusion.cpp and ComfyUI-GGUF
+    Gguf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -66,6 +72,37 @@ enum Dtype {
     F32,
     Bf16,
     F16,
+    /// Blocks of 32 bytes with a scale (GGUF)
+    #[value(name = "q8_0")]
+    Q8_0,
+    /// Blocks of 256 times four bits (GGUF)
+    #[value(name = "q4_k")]
+    Q4K,
+}
+
+impl Dtype {
+    /// As it is called in a GGUF.
+    fn in_gguf(self) -> GgufType {
+        match self {
+            Dtype::F32 => GgufType::F32,
+            Dtype::Bf16 => GgufType::Bf16,
+            Dtype::F16 => GgufType::F16,
+            Dtype::Q8_0 => GgufType::Blocks(BlockType::Q8_0),
+            Dtype::Q4K => GgufType::Blocks(BlockType::Q4K),
+        }
+    }
+
+    /// As a file of safetensors has it.
+    fn in_safetensors(self) -> Outcome<FloatDType> {
+        match self {
+            Dtype::F32 => Ok(FloatDType::F32),
+            Dtype::Bf16 => Ok(FloatDType::BF16),
+            Dtype::F16 => Ok(FloatDType::F16),
+            Dtype::Q8_0 | Dtype::Q4K => Err(Failure::refused(
+                "--dtype: q8_0 and q4_k are blocks, which only a GGUF holds; add --as gguf",
+            )),
+        }
+    }
 }
 
 /// Reads a checkpoint and writes what was asked for.
@@ -84,18 +121,22 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let student = Student::open_role(&arguments.run, &arguments.role, which, &device, &hub)?;
     let own = if student.lora().is_some() { KindName::Lora } else { KindName::Folder };
     let path = &arguments.output;
-    let student = match arguments.dtype {
+    let kind = arguments.kind.unwrap_or(own);
+    let said = arguments.dialect.map(|dialect| match dialect {
+        DialectName::Diffusers => Dialect::Diffusers,
+        DialectName::Comfyui => Dialect::ComfyUi,
+        DialectName::Kohya => Dialect::Kohya,
+    });
+    let student = match arguments.dtype.filter(|_| kind != KindName::Gguf) {
         None => student,
-        Some(Dtype::F32) => student.in_type(FloatDType::F32),
-        Some(Dtype::Bf16) => student.in_type(FloatDType::BF16),
-        Some(Dtype::F16) => student.in_type(FloatDType::F16),
+        Some(dtype) => student.in_type(dtype.in_safetensors()?),
     };
-    let dialect = match arguments.dialect {
-        Some(DialectName::Diffusers) | None => Dialect::Diffusers,
-        Some(DialectName::Comfyui) => Dialect::ComfyUi,
-        Some(DialectName::Kohya) => Dialect::Kohya,
-    };
-    match arguments.kind.unwrap_or(own) {
+    let dialect = said.unwrap_or(Dialect::Diffusers);
+    match kind {
+        KindName::Gguf => {
+            let dtype = arguments.dtype.unwrap_or(Dtype::Q8_0);
+            student.write_gguf(path, said, dtype.in_gguf())?;
+        }
         KindName::Folder if dialect != Dialect::Diffusers => {
             return Err(Failure::refused(
                 "--dialect: a diffusers folder has diffusers' names; leave it out, or add --as file",

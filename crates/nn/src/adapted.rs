@@ -78,6 +78,55 @@ impl Adapters {
         self.0.is_empty()
     }
 
+    /// A layer with a part of its matrix `[outputs, inputs]`, and the same part of its changes beside.
+    pub(crate) fn beside(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        sizes: [usize; 2],
+        base: Linear,
+        part: &Part,
+    ) -> Result<Linear> {
+        let own = self.0.get(&format!("{name}.weight")).map_or(&[][..], Vec::as_slice);
+        own.iter().try_fold(base, |base, adapter| {
+            let change = adapter.change(leaves, sizes)?.part(part);
+            Ok(Linear::of(Beside { base, change, dropout: adapter.dropout.clone() }))
+        })
+    }
+
+    /// The same under the names that `rename` gives; `None` drops one.
+    pub(crate) fn renamed(self, rename: impl Fn(&str) -> Option<String>) -> Adapters {
+        let all = self.0.into_iter();
+        Adapters(all.filter_map(|(name, own)| Some((rename(&name)?, own))).collect())
+    }
+
+    /// Whether there are changes of a parameter.
+    pub(crate) fn has(&self, parameter: &str) -> bool {
+        self.0.get(parameter).is_some_and(|own| !own.is_empty())
+    }
+
+    /// Keeps the changes of another one too.
+    pub(crate) fn extend(&mut self, other: Adapters) {
+        for (name, own) in other.0 {
+            self.0.entry(name).or_default().extend(own);
+        }
+    }
+
+    /// The changes of a parameter that are held here; those that are parameters themselves are not.
+    pub(crate) fn held(&self, parameter: &str) -> Vec<LowRank> {
+        let all = self.0.get(parameter).map_or(&[][..], Vec::as_slice);
+        let held = all.iter().filter_map(|own| match &own.matrices {
+            Matrices::Held(change) => Some(change.clone()),
+            Matrices::Named { .. } => None,
+        });
+        held.collect()
+    }
+
+    /// Forgets the changes of a parameter.
+    pub(crate) fn forget(&mut self, parameter: &str) {
+        self.0.remove(parameter);
+    }
+
     /// Keeps one more change beside the layer of `parameter`.
     pub fn push(&mut self, parameter: impl Into<String>, adapter: Adapter) {
         self.0.entry(parameter.into()).or_default().push(adapter);
@@ -100,21 +149,6 @@ impl<'a> Adapted<'a> {
 
     fn of(&self, parameter: &str) -> &[Adapter] {
         self.adapters.0.get(parameter).map_or(&[], Vec::as_slice)
-    }
-
-    /// A layer with a part of its matrix `[outputs, inputs]`, and the same part of its changes beside.
-    fn beside(
-        &self,
-        leaves: &dyn Provider,
-        name: &str,
-        sizes: [usize; 2],
-        base: Linear,
-        part: &Part,
-    ) -> Result<Linear> {
-        self.of(&format!("{name}.weight")).iter().try_fold(base, |base, adapter| {
-            let change = adapter.change(leaves, sizes)?.part(part);
-            Ok(Linear::of(Beside { base, change, dropout: adapter.dropout.clone() }))
-        })
     }
 
     /// Values of `parameter`, flat, with its changes.
@@ -169,7 +203,7 @@ impl Provider for Adapted<'_> {
         part: &Part,
     ) -> Result<Linear> {
         let base = self.base.linear(leaves, name, [inputs, outputs], bias, part)?;
-        self.beside(leaves, name, [outputs, inputs], base, part)
+        self.adapters.beside(leaves, name, [outputs, inputs], base, part)
     }
 
     fn patch_projection(
@@ -181,7 +215,7 @@ impl Provider for Adapted<'_> {
     ) -> Result<Linear> {
         let base = self.base.patch_projection(leaves, name, shape, bias)?;
         let sizes = [shape[0], shape[1..].iter().product()];
-        self.beside(leaves, name, sizes, base, &Part::WHOLE)
+        self.adapters.beside(leaves, name, sizes, base, &Part::WHOLE)
     }
 
     fn convolution(

@@ -24,6 +24,14 @@ pub enum Error {
         /// What was wrong.
         reason: String,
     },
+    /// The same of a GGUF file.
+    #[error("{} is not a readable GGUF file: {reason}; download or export it again", path.display())]
+    CorruptGguf {
+        /// The file.
+        path: PathBuf,
+        /// What was wrong.
+        reason: String,
+    },
     /// A parameter of the model is not in the checkpoint.
     #[error("parameter `{name}` is not in {origin}{}", nearest(near))]
     Missing {

@@ -1,9 +1,10 @@
 //! Parametrised layers, as handles on their tensors.
 
 use burn::tensor::{DType, Int, Tensor};
-use kernels::{Activation, Int8Matrix, Modulation};
+use kernels::{Activation, Modulation};
 
 use crate::error::Result;
+use crate::quantized::QuantizedMatrix;
 
 /// A linear layer; what is behind it may be dense, sharded or adapted.
 pub struct Linear(Box<dyn Project>);
@@ -28,8 +29,8 @@ impl Linear {
         Linear(Box::new(Rounding(Dense { weight, bias })))
     }
 
-    /// The same with a matrix that is held in bytes.
-    pub(crate) fn quantized(weight: Int8Matrix, bias: Option<Tensor<1>>) -> Linear {
+    /// The same with a matrix that is held in fewer bits.
+    pub(crate) fn quantized(weight: QuantizedMatrix, bias: Option<Tensor<1>>) -> Linear {
         Linear(Box::new(Quantized { weight, bias }))
     }
 
@@ -86,13 +87,13 @@ impl Project for Rounding {
 }
 
 struct Quantized {
-    weight: Int8Matrix,
+    weight: QuantizedMatrix,
     bias: Option<Tensor<1>>,
 }
 
 impl Project for Quantized {
     fn project(&self, x: Tensor<2>, activation: Activation) -> Result<Tensor<2>> {
-        Ok(kernels::linear_int8(x, &self.weight, self.bias.clone(), activation))
+        Ok(self.weight.linear(x, self.bias.clone(), activation))
     }
 }
 

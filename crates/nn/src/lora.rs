@@ -87,7 +87,8 @@ pub enum Merge {
 
 impl Store {
     /// Applies changes, those to one parameter in their order, summed in f32 and rounded once to the
-    /// parameter's own type. Parameters without a change stay as they are, mapped if they were.
+    /// parameter's own type. Parameters without a change stay as they are, mapped if they were. Low-rank changes to a
+    /// matrix that is quantized stay beside it, here in the store.
     ///
     /// With [`Merge::Beside`] low-rank changes to matrices are handed back, for [`Adapted`](crate::Adapted); all
     /// others are made here.
@@ -101,17 +102,23 @@ impl Store {
         let mut adapters = Adapters::default();
         let mut merged: BTreeMap<String, Vec<Change>> = BTreeMap::new();
         for Patch { parameter, change } in patches {
-            let matrix = self.get(&parameter).is_some_and(|known| known.shape.len() == 2);
+            let matrix = self.shape(&parameter).is_some_and(|shape| shape.len() == 2);
             match change {
                 Change::LowRank(change) if matrix && merge == Merge::Beside => {
                     adapters.push(parameter, Adapter::held(change));
+                }
+                // Nothing can be added to fewer bits.
+                Change::LowRank(change) if self.quantized(&parameter).is_some() => {
+                    self.beside.push(parameter, Adapter::held(change));
                 }
                 change => merged.entry(parameter).or_default().push(change),
             }
         }
         for (name, changes) in merged {
-            if let Some(parameter) = self.get(&name) {
-                let changed = changed(parameter, &changes);
+            if let Some(parameter) = self.as_floats(&name) {
+                let changed = changed(&parameter, &changes);
+                self.quantized.remove(&name);
+                self.beside.forget(&name);
                 self.insert(name, changed);
             }
         }
@@ -153,14 +160,17 @@ impl Store {
         self.get(name).ok_or_else(|| Error::Missing {
             name: name.to_owned(),
             origin: self.origin().to_owned(),
-            near: most_similar(name, self.iter().map(|(name, _)| name)),
+            near: most_similar(name, self.names().into_iter()),
         })
     }
 
     fn check(&self, patch: &Patch) -> Result<()> {
-        let parameter = self.known(&patch.parameter)?;
-        let outputs = parameter.shape.first().copied().unwrap_or(1);
-        let inputs = parameter.shape.iter().skip(1).product::<usize>();
+        let shape = match self.shape(&patch.parameter) {
+            Some(shape) => shape,
+            None => self.known(&patch.parameter)?.shape.clone(),
+        };
+        let outputs = shape.first().copied().unwrap_or(1);
+        let inputs = shape.iter().skip(1).product::<usize>();
         let (got, fits) = match &patch.change {
             Change::LowRank(LowRank { down, up, .. }) => {
                 let ([rank, width], [height, narrow]) = (down.dims(), up.dims());
@@ -177,7 +187,7 @@ impl Store {
             false => Err(Error::Shape {
                 what: "the shape of a change",
                 got,
-                want: format!("`{}` has {:?}", patch.parameter, parameter.shape),
+                want: format!("`{}` has {shape:?}", patch.parameter),
             }),
         }
     }

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use burn::tensor::Tensor;
-use kernels::Int8Matrix;
+
+use crate::quantized::QuantizedMatrix;
 
 /// How a layer is split over the ranks of tensor parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +35,8 @@ impl Part {
         cut(cut(matrix, 0, self.outputs.as_ref()), 1, self.inputs.as_ref())
     }
 
-    /// The same of a matrix in bytes.
-    pub(crate) fn of_bytes(&self, matrix: Int8Matrix) -> Int8Matrix {
+    /// The same of a matrix in fewer bits.
+    pub(crate) fn of_quantized(&self, matrix: QuantizedMatrix) -> QuantizedMatrix {
         if *self == Part::WHOLE {
             return matrix;
         }

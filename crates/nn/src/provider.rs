@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use burn::tensor::{DType, Tensor};
-use kernels::Int8Matrix;
 
 use crate::error::Result;
 use crate::image::{Convolution2d, Convolution3d, GroupNorm, Strip};
 use crate::layers::{Embedding, LayerNorm, Linear, RmsNorm};
 use crate::part::Part;
+use crate::quantized::QuantizedMatrix;
 
 /// Whether a layer adds a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +50,11 @@ pub trait Provider {
         self.inner().and_then(Provider::strip)
     }
 
-    /// The matrix `name` of a linear layer, if it is held in bytes; the model wants it in `shape`.
+    /// The matrix `name` of a linear layer, if it is held in fewer bits than a float; the model wants it in `shape`.
     ///
     /// # Errors
     /// It has another shape.
-    fn quantized(&self, name: &str, shape: [usize; 2]) -> Result<Option<Int8Matrix>> {
+    fn quantized(&self, name: &str, shape: [usize; 2]) -> Result<Option<QuantizedMatrix>> {
         self.inner().map_or(Ok(None), |inner| inner.quantized(name, shape))
     }
 
@@ -274,7 +274,7 @@ impl<P: Provider> Provider for &P {
 }
 
 /// A layer with a part of its matrix, which the checkpoint has in `shape`: `[outputs, ..inputs]`.
-fn matrix(
+pub(crate) fn matrix(
     leaves: &dyn Provider,
     name: &str,
     shape: &[usize],
@@ -289,7 +289,7 @@ fn matrix(
     let inputs = shape[1..].iter().product();
     if let Some(weight) = leaves.quantized(&name, [shape[0], inputs])? {
         let bias = bias.map(|bias| part.of_outputs(bias));
-        return Ok(Linear::quantized(part.of_bytes(weight), bias));
+        return Ok(Linear::quantized(part.of_quantized(weight), bias));
     }
     let weight = leaves.values(&name, shape)?;
     let weight = part.of(weight.reshape([shape[0], inputs]));

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use burn::backend::AllocationProperty;
 use burn::tensor::{Bytes, DType, Device, Tensor, TensorData};
-use kernels::Int8Matrix;
 use safetensors::{Dtype, SafeTensors};
 
+use crate::adapted::Adapters;
 use crate::error::{Error, Result};
+use crate::gguf::GgufHeader;
+use crate::quantized::QuantizedMatrix;
 
 /// In which type matrices are held. Vectors and tables keep their stored type; activations and sums
 /// are f32 in every case.
@@ -65,10 +67,17 @@ impl Parameter {
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     parameters: BTreeMap<String, Parameter>,
-    /// Matrices of linear layers that are held in bytes.
-    quantized: BTreeMap<String, Int8Matrix>,
+    /// Matrices of linear layers that are held in fewer bits.
+    pub(crate) quantized: BTreeMap<String, QuantizedMatrix>,
+    /// Low-rank changes of those, which nothing can be added to.
+    pub(crate) beside: Adapters,
+    /// Whether leading dims of a shape may be one in the file.
+    pub(crate) merges_dims: bool,
     origin: String,
 }
+
+/// In which precision matrices are held, and the modules whose matrices are not.
+pub(crate) type Held<'a> = (Precision, &'a [&'a str]);
 
 impl Store {
     /// An empty store; `origin` names it in messages.
@@ -76,7 +85,7 @@ impl Store {
         Store { origin: origin.into(), ..Store::default() }
     }
 
-    /// Maps the given safetensors files. Nothing is read until it is used or cast.
+    /// Maps the given safetensors or GGUF files. Nothing is read until it is used or cast.
     ///
     /// # Errors
     /// A file that cannot be read or is damaged, a name that occurs twice, a type we do not know.
@@ -107,10 +116,13 @@ impl Store {
         Ok(store)
     }
 
-    fn map(&mut self, path: &Path, held: (Precision, &[&str]), device: &Device) -> Result<()> {
+    fn map(&mut self, path: &Path, held: Held<'_>, device: &Device) -> Result<()> {
         let corrupt = |reason: String| Error::Corrupt { path: path.to_owned(), reason };
         let file = kernels::map_file(path)
             .map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        if GgufHeader::is_of(&file) {
+            return self.map_gguf(path, &file, held, device);
+        }
         let tensors = SafeTensors::deserialize(&file).map_err(|err| corrupt(err.to_string()))?;
         for (name, view) in tensors.iter() {
             let dtype = float_type(view.dtype()).ok_or_else(|| Error::Dtype {
@@ -121,33 +133,12 @@ impl Store {
             let shape = view.shape().to_vec();
             let values = mapped(file.slice_ref(view.data()), dtype, device);
             let values = hold(values, name, &shape, held);
-            if self.parameters.insert(name.to_owned(), Parameter { values, shape }).is_some() {
+            if self.has_any(name) {
                 return Err(corrupt(format!("tensor `{name}` occurs in another file too")));
             }
+            self.parameters.insert(name.to_owned(), Parameter { values, shape });
         }
         Ok(())
-    }
-
-    /// Holds those of the named parameters that are matrices as `quantization` says, one after the other:
-    /// none but the last is held as it was any more. They are then found by [`Store::quantized`] alone.
-    pub fn quantize<'a>(
-        &mut self,
-        names: impl IntoIterator<Item = &'a str>,
-        quantization: Quantization,
-    ) {
-        let Quantization::Int8 = quantization;
-        for name in names {
-            let matrix = self.get(name).is_some_and(|parameter| parameter.shape.len() == 2);
-            if let Some(parameter) = matrix.then(|| self.remove(name)).flatten() {
-                let matrix = Int8Matrix::nearest(parameter.tensor());
-                self.quantized.insert(name.to_owned(), matrix);
-            }
-        }
-    }
-
-    /// A matrix that is held in bytes.
-    pub fn quantized(&self, name: &str) -> Option<&Int8Matrix> {
-        self.quantized.get(name)
     }
 
     /// Where the parameters come from, for messages.
@@ -170,7 +161,7 @@ impl Store {
         self.parameters.remove(name)
     }
 
-    /// All names with their parameters, in order of name.
+    /// All names with their parameters, in order of name; matrices that are quantized are not among them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Parameter)> {
         self.parameters.iter().map(|(name, parameter)| (name.as_str(), parameter))
     }
@@ -187,17 +178,23 @@ impl Store {
         Store {
             parameters: renamed(self.parameters, &rename),
             quantized: renamed(self.quantized, &rename),
-            origin: self.origin,
+            beside: self.beside.renamed(&rename),
+            ..self
         }
     }
 
     /// The first tensor with a value that is not finite.
     pub fn first_not_finite(&self) -> Option<&str> {
-        let broken = |parameter: &Parameter| {
-            let values = parameter.values.clone().cast(DType::F32).into_data();
+        let broken = |values: Tensor<1>| {
+            let values = values.cast(DType::F32).into_data();
             values.as_slice::<f32>().is_ok_and(|values| values.iter().any(|x| !x.is_finite()))
         };
-        self.iter().find(|(_, parameter)| broken(parameter)).map(|(name, _)| name)
+        let found = self.iter().find(|(_, own)| broken(own.values.clone()));
+        let in_blocks = || {
+            let widened = |own: &QuantizedMatrix| own.widened(&Device::flex()).flatten(0, 1);
+            self.quantized.iter().find(|(_, own)| broken(widened(own)))
+        };
+        found.map(|(name, _)| name).or_else(|| in_blocks().map(|(name, _)| name.as_str()))
     }
 }
 
@@ -211,7 +208,7 @@ fn float_type(dtype: Dtype) -> Option<DType> {
 }
 
 /// A tensor over mapped bytes; copied only if the file does not align it.
-fn mapped(bytes: bytes::Bytes, dtype: DType, device: &Device) -> Tensor<1> {
+pub(crate) fn mapped(bytes: bytes::Bytes, dtype: DType, device: &Device) -> Tensor<1> {
     let elements = bytes.len() / dtype.size();
     let aligned = bytes.as_ptr().align_offset(dtype.size()) == 0;
     let bytes = match aligned {
@@ -223,11 +220,11 @@ fn mapped(bytes: bytes::Bytes, dtype: DType, device: &Device) -> Tensor<1> {
 
 /// Matrices and convolution kernels in the asked precision, everything else and modules that are
 /// kept as they are.
-fn hold(
+pub(crate) fn hold(
     values: Tensor<1>,
     name: &str,
     shape: &[usize],
-    (precision, kept): (Precision, &[&str]),
+    (precision, kept): Held<'_>,
 ) -> Tensor<1> {
     let matrix = shape.len() >= 2 && name.ends_with(".weight");
     let rounded = matrix && !name.split('.').any(|module| kept.contains(&module));

@@ -4,19 +4,18 @@
 //! mapped checkpoint, random numbers, a graph that wants their gradients, a shard. Layers are
 //! handles, so a block can be built just before it runs and dropped after.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
-use burn::tensor::{DType, Tensor};
-use kernels::Int8Matrix;
+use burn::tensor::{DType, Device, Tensor};
 
 use crate::error::{Error, Result, most_similar};
+use crate::gguf::merges;
 use crate::image::{Convolution2d, Convolution3d, GroupNorm, PixelAttention};
 use crate::layers::{Embedding, LayerNorm, Linear, RmsNorm};
 use crate::part::Part;
-use crate::provider::{Bias, Provider};
-use crate::store::{Parameter, Store};
+use crate::provider::{Bias, Provider, matrix};
+use crate::quantized::QuantizedMatrix;
+use crate::store::Store;
 
 /// A cursor over a [`Provider`]: hands out layers below a prefix.
 #[derive(Clone)]
@@ -227,13 +226,31 @@ impl<'a> Weights<'a> {
 }
 
 impl Provider for Store {
+    fn linear(
+        &self,
+        leaves: &dyn Provider,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        bias: Bias,
+        part: &Part,
+    ) -> Result<Linear> {
+        let base = matrix(leaves, name, &[outputs, inputs], bias, part)?;
+        self.beside.beside(leaves, name, [outputs, inputs], base, part)
+    }
+
     fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
-        let parameter = self.get(name).ok_or_else(|| Error::Missing {
-            name: name.to_owned(),
-            origin: self.origin().to_owned(),
-            near: most_similar(name, self.iter().map(|(name, _)| name)),
-        })?;
-        if parameter.shape != shape {
+        let Some(parameter) = self.get(name) else {
+            if let Some(matrix) = Provider::quantized(self, name, matrix_of(shape))? {
+                // Whoever wants its values is no linear layer.
+                return Ok(matrix.widened(&Device::flex()).flatten(0, 1));
+            }
+            return Err(Error::Missing {
+                name: name.to_owned(),
+                origin: self.origin().to_owned(),
+                near: most_similar(name, self.names().into_iter()),
+            });
+        };
+        if parameter.shape != shape && !(self.merges_dims && merges(&parameter.shape, shape)) {
             return Err(Error::Misshapen {
                 name: name.to_owned(),
                 origin: self.origin().to_owned(),
@@ -245,10 +262,10 @@ impl Provider for Store {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.get(name).is_some() || Store::quantized(self, name).is_some()
+        self.has_any(name)
     }
 
-    fn quantized(&self, name: &str, shape: [usize; 2]) -> Result<Option<Int8Matrix>> {
+    fn quantized(&self, name: &str, shape: [usize; 2]) -> Result<Option<QuantizedMatrix>> {
         let Some(matrix) = Store::quantized(self, name) else { return Ok(None) };
         match matrix.shape() == shape {
             true => Ok(Some(matrix.clone())),
@@ -262,98 +279,7 @@ impl Provider for Store {
     }
 }
 
-/// A store that remembers what was asked of it.
-struct Watched<'a> {
-    store: &'a Store,
-    used: RefCell<BTreeSet<String>>,
-    /// The matrices of linear layers.
-    linears: RefCell<BTreeSet<String>>,
-}
-
-impl Provider for Watched<'_> {
-    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
-        self.used.borrow_mut().insert(name.to_owned());
-        self.store.values(name, shape)
-    }
-
-    fn has(&self, name: &str) -> bool {
-        Provider::has(self.store, name)
-    }
-
-    fn linear(
-        &self,
-        leaves: &dyn Provider,
-        name: &str,
-        sizes: [usize; 2],
-        bias: Bias,
-        part: &Part,
-    ) -> Result<Linear> {
-        self.linears.borrow_mut().insert(format!("{name}.weight"));
-        self.store.linear(leaves, name, sizes, bias, part)
-    }
-}
-
-impl Store {
-    /// Checks that a model and this store agree: `declare` asks for every layer of the model once,
-    /// and whatever it does not ask for must not be here, except names that `ignored` accepts. Returns
-    /// the names of the matrices of its linear layers.
-    ///
-    /// # Errors
-    /// A parameter is missing, misshapen or unused.
-    pub fn agree(
-        &self,
-        ignored: &[&str],
-        declare: impl FnOnce(&Weights<'_>) -> Result<()>,
-    ) -> Result<BTreeSet<String>> {
-        let (used, linears) = (RefCell::default(), RefCell::default());
-        let watched = Watched { store: self, used, linears };
-        declare(&Weights::new(&watched))?;
-        let used = watched.used.into_inner();
-        let unused: Vec<&str> = self
-            .iter()
-            .map(|(name, _)| name)
-            .filter(|name| !used.contains(*name) && !ignored.contains(name))
-            .collect();
-        match unused.first() {
-            None => Ok(watched.linears.into_inner()),
-            Some(name) => Err(Error::Unused {
-                name: (*name).to_owned(),
-                count: unused.len(),
-                origin: self.origin().to_owned(),
-                near: most_similar(name, used.iter().map(String::as_str)),
-            }),
-        }
-    }
-
-    /// The shape of every parameter a model declares, found by asking without a store.
-    ///
-    /// # Errors
-    /// Whatever `declare` reports.
-    pub fn declared(
-        declare: impl FnOnce(&Weights<'_>) -> Result<()>,
-        fill: impl Fn(&str, &[usize]) -> Tensor<1>,
-    ) -> Result<Store> {
-        let filling = Filling { fill, store: RefCell::new(Store::new("new parameters")) };
-        declare(&Weights::new(&filling))?;
-        Ok(filling.store.into_inner())
-    }
-}
-
-/// Makes every parameter as it is asked for: random initialisation through the same constructors.
-struct Filling<F> {
-    fill: F,
-    store: RefCell<Store>,
-}
-
-impl<F: Fn(&str, &[usize]) -> Tensor<1>> Provider for Filling<F> {
-    fn values(&self, name: &str, shape: &[usize]) -> Result<Tensor<1>> {
-        let values = (self.fill)(name, shape);
-        let parameter = Parameter { values: values.clone(), shape: shape.to_vec() };
-        self.store.borrow_mut().insert(name, parameter);
-        Ok(values)
-    }
-
-    fn has(&self, _: &str) -> bool {
-        true
-    }
+/// A shape as that of a matrix.
+fn matrix_of(shape: &[usize]) -> [usize; 2] {
+    [shape.first().copied().unwrap_or(1), shape.iter().skip(1).product()]
 }

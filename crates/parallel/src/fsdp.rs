@@ -206,6 +206,7 @@ impl Shards {
                 whole.insert(name, Parameter { values, shape });
             }
         }
+        whole.share_quantized(store);
         Ok((learners.rank() == 0).then_some(whole))
     }
 
@@ -382,6 +383,11 @@ impl Provider for Gathered<'_> {
         };
         let found = found.and_then(|tensors| tensors.get(name)).cloned();
         found.ok_or_else(|| Error::NotLent { name: name.to_owned(), owner: piece.owner }.into())
+    }
+
+    /// What is quantized never learns and stays in its file, which every rank maps.
+    fn quantized(&self, name: &str, shape: [usize; 2]) -> nn::Result<Option<nn::QuantizedMatrix>> {
+        Provider::quantized(self.store, name, shape)
     }
 
     fn found(

@@ -115,8 +115,7 @@ impl Recipe {
         let process = student.description.process.clone();
         let (held_out, range) = (self.strategy(&student)?, student.levels());
         let (samples, identity) = (feed.source().samples.count(), feed.source().identity.clone());
-        let parameters: u64 =
-            student.store.iter().map(|(_, own)| own.values.dims()[0] as u64).sum();
+        let parameters = student.store.numbers();
         let sharding = Sharding::over(&mesh, self.shard(mesh.world().size())?);
         let spread = Spread { mesh: &mesh, sharding: sharding.as_ref() };
         let student = self.trained(STUDENT, student, &self.models.student, spread)?;

@@ -127,6 +127,7 @@ impl Model {
         let mut store = store.renamed(|name| family.transformer_parameter(name));
         let transformer = &self.description.transformers[self.expert];
         transformer.ignored.iter().for_each(|name| _ = store.remove(name));
+        store.take_shapes(|weights| transformer.network.declare(weights))?;
         store.agree(&[], |weights| transformer.network.declare(weights))?;
         Ok(Model { store, ..self })
     }

@@ -69,8 +69,8 @@ pub struct TrainedConfig {
     /// A network that has learnt nothing yet.
     #[serde(default)]
     pub new: Option<NewConfig>,
-    /// A safetensors file with the transformer's parameters, instead of the folder's own: as
-    /// `export --as file` writes it, or as the family's own code names them.
+    /// A safetensors or GGUF file with the transformer's parameters, instead of the folder's own: as
+    /// `export --as file` or `--as gguf` writes it, or as the family's own code names them.
     #[serde(default)]
     pub weights: Option<String>,
     /// Which of a folder's two experts learns; the other one stays as it is.

@@ -185,6 +185,10 @@ impl Provider for Census<'_> {
         Provider::has(self.store, name)
     }
 
+    fn quantized(&self, name: &str, shape: [usize; 2]) -> nn::Result<Option<nn::QuantizedMatrix>> {
+        Provider::quantized(self.store, name, shape)
+    }
+
     fn linear(
         &self,
         leaves: &dyn Provider,

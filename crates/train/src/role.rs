@@ -92,6 +92,7 @@ impl Trained {
     ) -> Result<Trained> {
         store.agree(&[], |weights| network.declare(weights))?;
         let Training { learns, optimizer, learning_rate, layout, sharding } = training;
+        learns.check(&store)?;
         let mut adapters = None;
         let names: Vec<String> = match learns {
             Learns::All => store.iter().map(|(name, _)| name.to_owned()).collect(),
@@ -449,6 +450,27 @@ impl Averaged {
 }
 
 impl Learns {
+    /// Refuses to let matrices learn that are quantized: only what is beside them can.
+    fn check(&self, store: &Store) -> Result<()> {
+        let learns = |name: &str| match self {
+            Learns::All => true,
+            Learns::Only(patterns) => patterns.iter().any(|pattern| fits(pattern, name)),
+            Learns::Adapters { .. } => false,
+        };
+        let mut quantized = store.quantized_matrices().map(|(name, _)| name);
+        match quantized.find(|name| learns(name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::setting(
+                "learns",
+                format!("`{name}`"),
+                format!(
+                    "it is quantized in {}, and frozen; let a LoRA learn beside it",
+                    store.origin()
+                ),
+            )),
+        }
+    }
+
     /// The names and shapes of what learns of a network whose parameters are in `store`.
     ///
     /// # Errors
@@ -458,6 +480,7 @@ impl Learns {
         network: &dyn Network,
         store: &Store,
     ) -> Result<BTreeMap<String, Vec<usize>>> {
+        self.check(store)?;
         let names = match self {
             Learns::All => store.iter().map(|(name, _)| name.to_owned()).collect(),
             Learns::Only(patterns) => matching(patterns, store)?,
@@ -471,11 +494,15 @@ impl Learns {
     }
 }
 
+/// Whether a pattern means a parameter, or the layer that it belongs to.
+fn fits(pattern: &str, name: &str) -> bool {
+    let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
+    matches(pattern, name) || matches(pattern, layer)
+}
+
 /// The parameters that match, each pattern at least once.
 fn matching(patterns: &[String], store: &Store) -> Result<Vec<String>> {
     let names: Vec<&str> = store.iter().map(|(name, _)| name).collect();
-    let layer = |name: &str| name.rsplit_once('.').map_or("", |(layer, _)| layer).to_owned();
-    let fits = |pattern: &str, name: &str| matches(pattern, name) || matches(pattern, &layer(name));
     for pattern in patterns {
         if !names.iter().any(|name| fits(pattern, name)) {
             let near = most_similar(pattern, names.iter().copied());

@@ -33,7 +33,7 @@ impl Layers {
     pub(super) fn new(store: &Store, names: Names) -> Layers {
         let (dotted, underscored) = (BTreeMap::new(), BTreeMap::new());
         let mut layers = Layers { dotted, underscored, likely: names.likely };
-        for layer in store.iter().filter_map(|(name, _)| name.strip_suffix(".weight")) {
+        for layer in store.names().into_iter().filter_map(|name| name.strip_suffix(".weight")) {
             for name in std::iter::once(layer.to_owned()).chain((names.original)(layer)) {
                 let joined = layers.underscored.entry(name.replace('.', "_"));
                 let compare = |known: &mut Option<String>| {

@@ -131,11 +131,11 @@ fn low_rank((down_key, down): &Named, (up_key, up): &Named, scale: f32) -> Resul
 
 /// A patch that fits its parameter; `key` is named if it does not.
 fn patch(parameter: &str, key: &str, change: Change, store: &Store) -> Result<Patch, String> {
-    let Some(known) = store.get(parameter) else {
+    let Some(shape) = store.shape(parameter) else {
         return Err(format!("`{key}` changes `{parameter}`, which the model does not have"));
     };
-    let outputs = known.shape.first().copied().unwrap_or(1);
-    let inputs = known.shape.iter().skip(1).product::<usize>();
+    let outputs = shape.first().copied().unwrap_or(1);
+    let inputs = shape.iter().skip(1).product::<usize>();
     let (got, fits) = match &change {
         Change::LowRank(LowRank { down, up, .. }) => {
             let got = [up.dims()[0], down.dims()[1]];
@@ -150,7 +150,7 @@ fn patch(parameter: &str, key: &str, change: Change, store: &Store) -> Result<Pa
         true => Ok(Patch { parameter: parameter.to_owned(), change }),
         false => Err(format!(
             "`{key}` changes {got}, but `{parameter}` is {:?}; the LoRA is for a model of another size",
-            known.shape
+            shape
         )),
     }
 }

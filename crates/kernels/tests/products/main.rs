@@ -1,6 +1,7 @@
 //! The kernels that multiply matrices against their oracles, and the laws they keep.
 
 mod attention;
+mod blocks;
 #[path = "../elementwise/check.rs"]
 #[expect(dead_code, reason = "levels belong to modulation")]
 mod check;

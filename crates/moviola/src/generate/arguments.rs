@@ -146,8 +146,8 @@ pub(crate) struct Arguments {
     /// Hold the matrices of the transformer's blocks in bytes, a quarter of f32, and multiply in bytes
     #[arg(long, value_enum, value_name = "KIND")]
     pub(super) quantize: Option<Quantize>,
-    /// A safetensors file with the transformer's parameters, as `export --as file` writes it, instead of
-    /// the model's own
+    /// A safetensors or GGUF file with the transformer's parameters, as `export` writes it or ComfyUI has it,
+    /// instead of the model's own
     #[arg(long, value_name = "FILE")]
     pub(super) transformer: Option<PathBuf>,
     /// A low-rank adapter and how strongly it applies; repeat it for several

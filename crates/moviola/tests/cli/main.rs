@@ -10,6 +10,7 @@ mod experts;
 mod exports;
 mod folder;
 mod generate;
+mod gguf;
 mod going;
 mod inputs;
 mod inspect;

@@ -3,6 +3,7 @@
 mod attention;
 mod blockwise;
 mod first_block;
+mod gguf;
 mod lora;
 mod masks;
 mod packing;

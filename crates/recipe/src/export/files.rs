@@ -68,15 +68,19 @@ impl Student {
         make_parent(path)?;
         let fault = |err| Error::file("write", path, err);
         let mut file = AsideFile::create(path, Existing::Refuse).map_err(fault)?;
-        let data = store.iter().map(|(name, own)| Ok((name, own, self.data(name, own)?)));
-        let data: Vec<(&str, &Parameter, TensorData)> = data.collect::<Result<_>>()?;
-        let views = data.iter().map(|(name, own, data)| {
+        let data = store.names().into_iter().filter_map(|name| {
+            // What is quantized is written as floats.
+            let own = store.as_floats(name)?;
+            Some(self.data(name, &own).map(|data| (name, own.shape, data)))
+        });
+        let data: Vec<(&str, Vec<usize>, TensorData)> = data.collect::<Result<_>>()?;
+        let views = data.iter().map(|(name, shape, data)| {
             let dtype = match data.dtype() {
                 DType::BF16 => Dtype::BF16,
                 DType::F16 => Dtype::F16,
                 _ => Dtype::F32,
             };
-            Ok((*name, TensorView::new(dtype, own.shape.clone(), data.bytes())?))
+            Ok((*name, TensorView::new(dtype, shape.clone(), data.bytes())?))
         });
         let wrong =
             |err: safetensors::SafeTensorError| Error::Recipe(format!("{}: {err}", path.display()));

@@ -1,6 +1,7 @@
 //! What is left of a run: a diffusers folder, a LoRA, or one file. The same checkpoint is the same bytes.
 
 mod files;
+mod gguf;
 mod names;
 
 use std::collections::BTreeMap;

@@ -114,23 +114,26 @@ impl Student {
     /// # Errors
     /// The dialect has no other names for it, something stands there already, or the disk is full.
     pub fn write_file(&self, path: &Path, dialect: Dialect) -> Result<()> {
+        let store = self.renamed(self.store()?, dialect)?;
+        self.write_store(store, path, self.metadata(&self.record()))
+    }
+
+    /// All parameters as a dialect calls them.
+    pub(super) fn renamed(&self, store: Store, dialect: Dialect) -> Result<Store> {
         let family = self.model.description.family;
-        let store = self.store()?;
-        let store = match dialect {
-            Dialect::Diffusers => store,
+        let original = |name: &str| family.original_parameter(name);
+        match dialect {
+            Dialect::Diffusers => Ok(store),
             Dialect::ComfyUi | Dialect::Kohya => {
-                if !store.iter().any(|(name, _)| family.original_parameter(name).is_some()) {
+                if !store.names().into_iter().any(|name| original(name).is_some()) {
                     return Err(Error::Recipe(format!(
                         "{} has no other names for its layers than diffusers'; leave --dialect out",
                         family.title
                     )));
                 }
-                store.renamed(|name| {
-                    Some(family.original_parameter(name).unwrap_or_else(|| name.to_owned()))
-                })
+                Ok(store.renamed(|name| Some(original(name).unwrap_or_else(|| name.to_owned()))))
             }
-        };
-        self.write_store(store, path, self.metadata(&self.record()))
+        }
     }
 
     /// What a file says of itself: what it was made from and how. Nothing in it tells when or where, so

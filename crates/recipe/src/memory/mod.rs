@@ -195,7 +195,9 @@ impl Recipe {
         let learnt = self.learnt(model, config)?;
         let width = Width::of(&**model.network(), &model.store)?;
         let recompute = self.recompute(model, config.recompute)?;
-        let stays = (bytes(&model.store) - learnt.stored).div_ceil(shard);
+        // What is quantized stays whole on every rank.
+        let stays =
+            (floats(&model.store) - learnt.stored).div_ceil(shard) + model.store.quantized_bytes();
         let lent = lent(model, shard);
         // Where a step is one micro-batch, gradients are added up and given away block by block.
         let gradients = match (shard, self.run.accumulation) {
@@ -242,7 +244,8 @@ struct Learnt {
 
 /// A network that never learns: what a rank holds of it stays in its files.
 fn frozen(role: &str, model: &Model, shard: u64) -> RoleMemory {
-    let (role, mapped) = (role.to_owned(), bytes(&model.store).div_ceil(shard));
+    let mapped = floats(&model.store).div_ceil(shard) + model.store.quantized_bytes();
+    let role = role.to_owned();
     let (gradients, optimizer, saved, activations, learnt) = (0, 0, 0, 0, 0);
     let weights = mapped + lent(model, shard);
     RoleMemory { role, weights, mapped, gradients, optimizer, saved, activations, learnt }
@@ -254,5 +257,10 @@ fn lent(model: &Model, shard: u64) -> u64 {
 }
 
 fn bytes(store: &Store) -> u64 {
+    floats(store) + store.quantized_bytes()
+}
+
+/// Bytes of what is not quantized.
+fn floats(store: &Store) -> u64 {
     store.iter().map(|(_, parameter)| parameter.bytes() as u64).sum()
 }
