@@ -137,6 +137,19 @@ impl TimestepSampler {
         Ok(TimestepSampler { range: (range != [0.0, 1.0]).then_some(range), ..self })
     }
 
+    /// The share of the density between two levels. None where it depends on the number of tokens.
+    pub fn share(&self, range: [f64; 2]) -> Option<f64> {
+        if let Density::Stretched(_) = self.density {
+            return None;
+        }
+        // None of the other densities asks the draw for more numbers.
+        let level = |share: f64| {
+            f64::from(self.level_from(Draw::new(0), share, || normal_quantile(share), 0))
+        };
+        let [from, to] = range.map(|wanted| share_before(wanted, &level));
+        Some((to - from).abs())
+    }
+
     /// The level of one sample of `tokens` generated tokens (references do not count).
     ///
     /// `draw` is keyed by the step and by the sample's global index; its first numbers are used.
@@ -169,21 +182,7 @@ impl TimestepSampler {
     fn level_between(&self, range: [f64; 2], draw: Draw, unit: f64, tokens: usize) -> f32 {
         let level =
             |share: f64| f64::from(self.level_from(draw, share, || normal_quantile(share), tokens));
-        let (first, last) = (1e-6, 1.0 - 1e-6);
-        let rises = level(first) < level(last);
-        // Levels rise or fall with the share that lies before them.
-        let share_at = |wanted: f64| {
-            let (mut low, mut high) = (first, last);
-            for _ in 0..50 {
-                let middle = 0.5 * (low + high);
-                match (level(middle) < wanted) == rises {
-                    true => low = middle,
-                    false => high = middle,
-                }
-            }
-            0.5 * (low + high)
-        };
-        let [from, to] = range.map(share_at);
+        let [from, to] = range.map(|wanted| share_before(wanted, &level));
         level(from + unit * (to - from)).clamp(range[0], range[1]) as f32
     }
 
@@ -228,6 +227,21 @@ impl Stretched {
             if stretched < self.floor { 2.0 * self.floor - stretched } else { stretched };
         reflected.clamp(0.0, 1.0)
     }
+}
+
+/// The share of a density that lies before a level, where `level` says which one a share lies before: levels
+/// rise or fall with it.
+fn share_before(wanted: f64, level: &dyn Fn(f64) -> f64) -> f64 {
+    let (mut low, mut high) = (1e-6, 1.0 - 1e-6);
+    let rises = level(low) < level(high);
+    for _ in 0..50 {
+        let middle = 0.5 * (low + high);
+        match (level(middle) < wanted) == rises {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    0.5 * (low + high)
 }
 
 /// The mean of LTX-2's density, linear in the number of tokens.

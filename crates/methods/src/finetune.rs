@@ -57,6 +57,20 @@ impl FinetuneConfig {
             _ => Ok(()),
         }
     }
+
+    /// What a network is given of a batch, and what it should answer.
+    pub(crate) fn prepare(
+        &self,
+        strategy: &dyn Strategy,
+        process: &Process,
+        batch: &Batch,
+        pass: &Pass,
+    ) -> Result<ModelInputs> {
+        let mut inputs = strategy.prepare(process, batch, &pass.draws)?;
+        inputs.form = self.form;
+        self.weight.apply(&mut inputs);
+        Ok(inputs)
+    }
 }
 
 /// One role, one strategy.
@@ -90,9 +104,7 @@ impl Method for Finetune {
     }
 
     fn accumulate(&mut self, batch: &Batch, pass: &Pass) -> Result<MethodReport> {
-        let mut inputs = self.strategy.prepare(&self.process, batch, &pass.draws)?;
-        inputs.form = self.config.form;
-        self.config.weight.apply(&mut inputs);
+        let inputs = self.config.prepare(&*self.strategy, &self.process, batch, pass)?;
         learn(&mut self.student, &*self.strategy, &inputs, pass)
     }
 

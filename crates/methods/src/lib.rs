@@ -4,10 +4,12 @@
 //! the trainer does everything else.
 
 mod dmd2;
+mod experts;
 mod finetune;
 mod forcing;
 mod report;
 
 pub use dmd2::{Dmd2, Dmd2Config, Dmd2Draws, Dmd2Roles, Rollout, Unconditional};
+pub use experts::{EXPERTS, Expert, FinetuneExperts, Turns};
 pub use finetune::{Finetune, FinetuneConfig, Weighting};
 pub use forcing::{DiffusionForcing, DiffusionForcingConfig};

@@ -6,7 +6,7 @@ use burn::tensor::{Device, FloatDType};
 use clap::ValueEnum;
 use kernels::BlockType;
 use nn::GgufType;
-use recipe::{Dialect, Student, Which};
+use recipe::{Dialect, ExpertConfig, Student, Which};
 
 use crate::failure::{Failure, Outcome};
 use crate::hub;
@@ -33,6 +33,10 @@ pub(crate) struct Arguments {
     /// The role whose network is written: student, or critic where there is one
     #[arg(long, value_name = "ROLE", default_value = "student")]
     role: String,
+    /// One of two experts that learnt in the run [default: both; where files are written, with -high and -low
+    /// before their ending]
+    #[arg(long, value_enum)]
+    expert: Option<ExpertName>,
     /// The type it is written in; of a GGUF that of its matrices [default: as it was trained: what learnt in f32,
     /// the rest as stored; of a GGUF q8_0]
     #[arg(long, value_enum)]
@@ -65,6 +69,14 @@ enum DialectName {
     Comfyui,
     /// The same, as kohya's trainers write it
     Kohya,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ExpertName {
+    /// Of high noise levels: `transformer`, and `generate --lora`
+    High,
+    /// Of low noise levels: `transformer_2`, and `generate --lora-2`
+    Low,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -119,6 +131,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     };
     let (device, hub) = (Device::flex(), hub::from_environment());
     let student = Student::open_role(&arguments.run, &arguments.role, which, &device, &hub)?;
+    let student = match arguments.expert {
+        None => student,
+        Some(ExpertName::High) => student.only(ExpertConfig::High)?,
+        Some(ExpertName::Low) => student.only(ExpertConfig::Low)?,
+    };
     let own = if student.lora().is_some() { KindName::Lora } else { KindName::Folder };
     let path = &arguments.output;
     let kind = arguments.kind.unwrap_or(own);
@@ -132,6 +149,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         Some(dtype) => student.in_type(dtype.in_safetensors()?),
     };
     let dialect = said.unwrap_or(Dialect::Diffusers);
+    let paths = match kind {
+        KindName::Folder => vec![path.clone()],
+        KindName::File | KindName::Lora | KindName::Gguf => student.files(path),
+    };
+    writing.expect(paths.clone());
     match kind {
         KindName::Gguf => {
             let dtype = arguments.dtype.unwrap_or(Dtype::Q8_0);
@@ -146,6 +168,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         KindName::File => student.write_file(path, dialect)?,
         KindName::Lora => student.write_lora(path, dialect)?,
     }
-    writing.wrote(path);
-    Ok(crate::say(format_args!("{}\n", path.display()))?)
+    for path in paths {
+        writing.wrote(&path);
+        crate::say(format_args!("{}\n", path.display()))?;
+    }
+    Ok(())
 }

@@ -6,7 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use data::media::{ClipWriter, Frame, FrameRate};
 use data::world::Judge;
 use journal::{CaptionedClip, Page, Verdict};
-use recipe::{Answer, LearnsConfig, Recipe, Score, SeenClip, ShapesConfig, Share, SourceConfig};
+use recipe::{
+    Answer, ExpertConfig, LearnsConfig, Recipe, Score, SeenClip, ShapesConfig, Share, SourceConfig,
+};
 
 use crate::changes;
 use crate::failure::{Failure, Outcome};
@@ -55,6 +57,11 @@ pub(crate) fn with_run(page: Page, told: &Told<'_>) -> Outcome<Page> {
             let alpha = lora.alpha.unwrap_or(lora.rank as f64);
             format!("a LoRA of rank {}, alpha {alpha}", lora.rank)
         }
+    };
+    let learns = match student.expert {
+        None => learns,
+        Some(ExpertConfig::Both) => format!("{learns}, of both experts in turns"),
+        Some(expert) => format!("{learns}, of the expert of {} levels", expert.name()),
     };
     let history = journal::history(folder).map_err(refused)?;
     let seconds: f64 = history.steps.iter().map(|step| step.seconds).sum();

@@ -1,7 +1,11 @@
 //! What sections of a recipe say about each other.
 
 use crate::error::{Error, Result};
-use crate::schema::{MethodConfig, ModelsConfig, Recipe, SourceConfig, TrainedConfig};
+use crate::schema::{
+    ExpertConfig, LearnsConfig, MethodConfig, ModelsConfig, Recipe, SamplerConfig, SourceConfig,
+    TrainedConfig,
+};
+use train::LoraConfig;
 
 impl Recipe {
     /// Checks that the sections go together; no file is looked at.
@@ -25,6 +29,7 @@ impl Recipe {
                  some only; choose method finetune"
             ));
         }
+        self.both_experts()?;
         match (&self.method, teacher, critic) {
             (MethodConfig::Dmd2(_), None, _) => refuse(
                 "method dmd2 lacks the role models.teacher: the network whose distribution the \
@@ -51,6 +56,39 @@ impl Recipe {
             (MethodConfig::Dmd2(_), _, _) => Ok(()),
             (_, Some(_), _) => refuse(&superfluous(name, "teacher")),
             (_, _, Some(_)) => refuse(&superfluous(name, "critic")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what cannot be said of two experts at once.
+    fn both_experts(&self) -> Result<()> {
+        let ModelsConfig { student, critic, .. } = &self.models;
+        let both = |config: &TrainedConfig| config.expert == Some(ExpertConfig::Both);
+        if critic.as_ref().is_some_and(both) {
+            return refuse(
+                "models.critic.expert: both are two networks, and there is one critic; choose one",
+            );
+        }
+        if !both(student) {
+            return Ok(());
+        }
+        let one = |key: &str, what: &str| {
+            refuse(&format!(
+                "models.student.{key} is {what}, but `expert: both` trains two; train each in a run of its own, \
+                 with `expert: high` and `expert: low`"
+            ))
+        };
+        if student.weights.is_some() {
+            return one("weights", "the file of one transformer");
+        }
+        if let LearnsConfig::Lora(LoraConfig { from: Some(_), .. }) = &student.learns {
+            return one("learns.from", "the LoRA of one transformer");
+        }
+        match self.levels.video {
+            SamplerConfig::ShiftedLogitNormal { .. } => refuse(
+                "levels.video: how much of shifted_logit_normal belongs to an expert depends on the number of \
+                 tokens, which a step is drawn without; with `expert: both` choose another density",
+            ),
             _ => Ok(()),
         }
     }

@@ -11,14 +11,14 @@ use diffusion::{Process, TimestepSampler};
 use engine::PromptSetup;
 use folder::Hub;
 use folder::lora::{self, LoraSource};
-use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Finetune};
+use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Expert, Finetune, FinetuneExperts, Turns};
 use nn::{Change, Context, LowRank, Parameter, Patch, Recompute, Tracks};
 use parallel::Sharding;
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
-    Averaged, Callback, Ema, Feed, Frozen, LearningRateSchedule, Learns, LoraConfig, Method, Parts,
-    Ranks, STUDENT, Strategy, Trained, Trainer, Training,
+    Averaged, Callback, Feed, Frozen, LearningRateSchedule, Learns, LoraConfig, Method, Parts,
+    Ranks, STUDENT, Trained, Trainer, Training,
 };
 
 use crate::error::{Error, Result};
@@ -28,10 +28,11 @@ use crate::mix::{self, MixConfig, PartConfig, Stored};
 use crate::model::{self, Model};
 use crate::prepare::{Models, Prepared};
 use crate::schema::{
-    DataConfig, LearnsConfig, MethodConfig, NegativePromptConfig, Recipe, SamplerConfig,
-    ShapesConfig, SourceConfig, StoreConfig, TrainedConfig,
+    DataConfig, ExpertConfig, LearnsConfig, MethodConfig, NegativePromptConfig, Recipe,
+    SamplerConfig, ShapesConfig, SourceConfig, StoreConfig, TrainedConfig,
 };
-use crate::validation::{HeldOutTask, Lender, Recorder};
+use crate::students::Learner;
+use crate::validation::Recorder;
 
 /// Keys of a recipe that may change between the parts of one run: how long it goes, what is kept, on how many
 /// ranks, and who looks on.
@@ -110,43 +111,37 @@ impl Recipe {
         let place = (Replica { rank, world }, mesh.shape());
         let prepared = self.prepare(&device, environment.hub, place)?;
         let folder = environment.folder.filter(|_| ranks.is_first());
-        let Prepared { student, strategy, feed, others, validation, .. } = prepared;
-        let family = student.description.family.name;
-        let process = student.description.process.clone();
-        let (held_out, range) = (self.strategy(&student)?, student.levels());
+        let Prepared { learners, turns, feed, others, validation } = prepared;
+        let family = learners[0].model.description.family.name;
+        let process = learners[0].model.description.process.clone();
         let (samples, identity) = (feed.source().samples.count(), feed.source().identity.clone());
-        let parameters = student.store.numbers();
         let sharding = Sharding::over(&mesh, self.shard(mesh.world().size())?);
         let spread = Spread { mesh: &mesh, sharding: sharding.as_ref() };
-        let student = self.trained(STUDENT, student, &self.models.student, spread)?;
-        let learning = student.learning();
 
         let mut callbacks: Vec<Box<dyn Callback>> = Vec::new();
-        let mut average = None;
-        for (name, config) in self.callbacks.averages() {
-            let (ema, handle) = Ema::new(name, STUDENT, config)?;
-            callbacks.push(Box::new(ema));
-            average.get_or_insert(handle);
+        let (mut students, mut looked, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
+        for Learner { role, model, strategy, updates } in learners {
+            let average = self.averages_of(role, &mut callbacks)?;
+            looked.push(self.looked(role, &model, average)?);
+            let parameters = model.store.numbers();
+            let role = self.trained(role, model, (&self.models.student, updates), spread)?;
+            sizes.push([parameters, role.learning()]);
+            students.push(Expert { role, strategy: Box::new(strategy) });
         }
+        let average = looked[0].average.clone();
         callbacks.extend(environment.callbacks);
-        let every = self.callbacks.validation.as_ref().map_or(0, |look| look.every);
         let lends = sharding.is_some() && environment.folder.is_some() && !ranks.is_first();
-        if validation.is_some() && lends {
-            callbacks.push(Box::new(Lender { every, average: average.clone() }));
-        }
-        if let (Some(look), Some(folder)) = (validation, folder) {
-            let task = HeldOutTask {
-                strategy: held_out,
-                process: process.clone(),
-                seed: self.run.seed,
-                range,
-            };
-            let look = look.validation(task, folder, average.clone(), environment.record);
-            callbacks.push(Box::new(look));
+        match (validation, folder) {
+            (Some(look), Some(folder)) => {
+                let look = look.validation(looked, folder, environment.record);
+                callbacks.push(Box::new(look));
+            }
+            (Some(look), None) if lends => callbacks.push(Box::new(look.lender(looked))),
+            _ => {}
         }
         let others = others.map(|models| self.roles(models, spread)).transpose()?;
-        let task = Task { strategy: Box::new(strategy), process };
-        let method = self.method(student, others, task, environment.negative, &device)?;
+        let task = Task { students, turns, process };
+        let method = self.method(others, task, environment.negative, &device)?;
         let checkpoints = match folder {
             Some(folder) => {
                 let (recipe, origins) = (
@@ -160,7 +155,9 @@ impl Recipe {
         };
         let parts = Parts { method, feed: Box::new(feed), callbacks, checkpoints };
         let trainer = Trainer::new(self.run, parts)?.with_ranks(ranks);
-        let flops_per_token = 4.0 * parameters as f64 + 2.0 * learning.min(parameters) as f64;
+        let [own, learns] = sizes[0];
+        let flops_per_token = 4.0 * own as f64 + 2.0 * learns.min(own) as f64;
+        let [parameters, learning] = [0, 1].map(|at| sizes.iter().map(|size| size[at]).sum());
         let facts = Facts { family, parameters, learning, samples, flops_per_token };
         Ok(Run { trainer, average, facts })
     }
@@ -196,19 +193,19 @@ impl Recipe {
         own.filter(|_| encoded)
     }
 
-    /// The network of a role, new or from a folder.
+    /// The network of a role, new or from a folder; of a folder with two experts the one that is named.
     pub(crate) fn model(
         &self,
         role: &str,
-        config: &TrainedConfig,
+        (config, expert): (&TrainedConfig, Option<ExpertConfig>),
         device: &Device,
         hub: &Hub,
     ) -> Result<Model> {
         match (&config.new, &config.from, &config.weights) {
             (Some(new), _, _) => Model::new(new, self.run.seed, device),
-            (None, Some(from), None) => Model::of_role(role, (from, config.expert), device, hub),
+            (None, Some(from), None) => Model::of_role(role, (from, expert), device, hub),
             (None, Some(from), Some(file)) => {
-                let model = Model::of_role(role, (from, config.expert), device, hub)?;
+                let model = Model::of_role(role, (from, expert), device, hub)?;
                 let model = model.with_weights(Path::new(file), device);
                 model.map_err(|err| Error::Recipe(format!("models.{role}.weights: {err}")))
             }
@@ -220,10 +217,10 @@ impl Recipe {
         &self,
         role: &'static str,
         model: Model,
-        config: &TrainedConfig,
+        (config, updates): (&TrainedConfig, u64),
         Spread { mesh, sharding }: Spread<'_>,
     ) -> Result<Trained> {
-        let learning_rate = self.learning_rate(role, config)?;
+        let learning_rate = self.learning_rate(role, config, updates)?;
         let learns = self.learns(&config.learns);
         let recompute = self.recompute(&model, config.recompute)?;
         let layout = Recipe::schedule(mesh, model.description.family.splits, recompute);
@@ -252,7 +249,7 @@ impl Recipe {
         }
     }
 
-    /// The learning rate of a role by its updates.
+    /// The learning rate of a role that has so many updates.
     ///
     /// # Errors
     /// A number that cannot be; the error names its key.
@@ -260,9 +257,9 @@ impl Recipe {
         &self,
         role: &str,
         TrainedConfig { rate, .. }: &TrainedConfig,
+        updates: u64,
     ) -> Result<LearningRateSchedule> {
-        let horizon = self.method.horizon(role, self.run.steps);
-        LearningRateSchedule::new(rate.peak, rate.warmup, rate.decay.clone(), horizon)
+        LearningRateSchedule::new(rate.peak, rate.warmup, rate.decay.clone(), updates)
             .map_err(|err| Error::Recipe(format!("models.{role}.{err}")))
     }
 
@@ -279,18 +276,24 @@ impl Recipe {
             Some(sharding) => teacher.sharded("teacher", sharding),
             None => teacher,
         };
-        Ok(Others { teacher, critic: self.trained("critic", critic, config, spread)? })
+        let updates = self.method.horizon("critic", self.run.steps);
+        Ok(Others { teacher, critic: self.trained("critic", critic, (config, updates), spread)? })
     }
 
     fn method(
         &self,
-        student: Trained,
         others: Option<Others>,
         task: Task,
         negative: Option<Context>,
         device: &Device,
     ) -> Result<Box<dyn Method>> {
-        let Task { strategy, process } = task;
+        let Task { students, turns, process } = task;
+        if let (MethodConfig::Finetune(config), Some(turns)) = (&self.method, turns) {
+            let both = students.try_into().map_err(|_| one_student())?;
+            return Ok(Box::new(FinetuneExperts::new(both, turns, process, *config)?));
+        }
+        let [Expert { role: student, strategy }] =
+            students.try_into().map_err(|_| one_student())?;
         Ok(match &self.method {
             MethodConfig::Finetune(config) => {
                 Box::new(Finetune::new(student, strategy, process, *config)?)
@@ -416,10 +419,16 @@ struct Spread<'a> {
     sharding: Option<&'a Sharding>,
 }
 
-/// What is learnt: a strategy, and the process of the network that learns it.
+/// What is learnt, by whom, and the process of the networks that learn it.
 struct Task {
-    strategy: Box<dyn Strategy>,
+    students: Vec<Expert>,
+    /// Whose turn it is, where there are two.
+    turns: Option<Turns>,
     process: Process,
+}
+
+fn one_student() -> Error {
+    Error::Recipe("two experts take turns, and nobody else does".to_owned())
 }
 
 /// The networks beside the student.
@@ -500,13 +509,20 @@ impl ShapesConfig {
         Ok(Context::text(self.rendered()?.words.null(device).unsqueeze(), None))
     }
 
+    /// The world itself.
+    ///
+    /// # Errors
+    /// A world that cannot be.
+    pub fn world(&self) -> Result<World> {
+        Ok(World::new(self.world, self.seed)?.with_scenes(self.scenes()?)?)
+    }
+
     /// The world's clips as samples.
     ///
     /// # Errors
     /// A world that cannot be.
     pub fn rendered(&self) -> Result<Rendered> {
-        let world = World::new(self.world, self.seed)?.with_scenes(self.scenes()?)?;
-        let rendered = Rendered::new(world, self.clips)?;
+        let rendered = Rendered::new(self.world()?, self.clips)?;
         Ok(if self.recoloured { rendered.recoloured() } else { rendered })
     }
 }

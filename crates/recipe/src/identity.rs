@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use data::store::{hash_files, hash_parts};
 use folder::{Hub, ModelFolder};
 use serde::Serialize;
-use train::{LoraConfig, STUDENT};
+use train::LoraConfig;
 
 use crate::error::{Error, Result};
 use crate::schema::{ExpertConfig, LearnsConfig, Recipe, ShapesConfig};
@@ -23,8 +23,8 @@ impl Recipe {
         let mut hashed: BTreeMap<String, String> = BTreeMap::new();
         let mut of_folder = |from: &str, expert: Option<ExpertConfig>| -> Result<String> {
             let component = match expert {
-                None | Some(ExpertConfig::High) => "transformer",
                 Some(ExpertConfig::Low) => "transformer_2",
+                _ => "transformer",
             };
             let key = format!("{component} of {from}");
             if !hashed.contains_key(&key) {
@@ -32,16 +32,16 @@ impl Recipe {
             }
             Ok(hashed[&key].clone())
         };
-        let trained =
-            [(STUDENT, Some(&self.models.student)), ("critic", self.models.critic.as_ref())];
-        for (role, config) in trained {
-            let hash = match config.map(|config| (&config.new, &config.from, config.expert)) {
-                Some((Some(new), _, _)) => hash_of(&(new, self.run.seed))?,
-                Some((None, Some(from), expert)) => of_folder(from, expert)?,
-                _ => continue,
+        let student = &self.models.student;
+        let students = student.students().into_iter().map(|(role, own)| (role, student, own));
+        let critic = self.models.critic.iter().map(|critic| ("critic", critic, critic.expert));
+        for (role, config, expert) in students.chain(critic) {
+            let hash = match (&config.new, &config.from) {
+                (Some(new), _) => hash_of(&(new, self.run.seed))?,
+                (None, Some(from)) => of_folder(from, expert)?,
+                (None, None) => continue,
             };
             origins.insert(format!("the weights of the {role}"), hash);
-            let Some(config) = config else { continue };
             if let Some(file) = &config.weights {
                 let hash = hash_files(&[PathBuf::from(file)])?;
                 origins.insert(format!("the given weights of the {role}"), hash);

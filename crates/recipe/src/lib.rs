@@ -28,6 +28,7 @@ mod roles;
 mod schema;
 mod score;
 mod shown;
+mod students;
 mod synonyms;
 mod validation;
 mod values;

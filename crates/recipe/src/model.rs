@@ -179,10 +179,14 @@ fn which(description: &Description, expert: Option<ExpertConfig>) -> Result<usiz
         (1, Some(_)) => refuse(
             "`expert` names one of two experts, but the folder has one transformer; leave it out",
         ),
-        (_, Some(expert)) => Ok(expert.index()),
+        (_, Some(ExpertConfig::High)) => Ok(0),
+        (_, Some(ExpertConfig::Low)) => Ok(1),
+        (_, Some(ExpertConfig::Both)) => {
+            refuse("both experts are two networks; open each by itself")
+        }
         (_, None) => refuse(
-            "the folder has two experts; say which one learns, with `expert: high` or `expert: low`, and \
-             train the other in a run of its own",
+            "the folder has two experts; say which learns, with `expert: high`, `expert: low` or \
+             `expert: both`",
         ),
     }
 }

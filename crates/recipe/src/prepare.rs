@@ -5,6 +5,7 @@ use burn::tensor::Device;
 use comm::MeshShape;
 use data::loader::Replica;
 use folder::Hub;
+use methods::Turns;
 use nn::Inputs;
 use strategies::Flexible;
 use train::{Batch, Draws, Ema, STUDENT, Strategy};
@@ -14,12 +15,14 @@ use crate::feed::{LoaderFeed, Picked, Source};
 use crate::model::Model;
 use crate::roles::Kind;
 use crate::schema::{Recipe, TrainedConfig};
+use crate::students::Learner;
 use crate::validation::ValidationSetup;
 
 /// What a run begins with.
 pub(crate) struct Prepared<'a> {
-    pub(crate) student: Model,
-    pub(crate) strategy: Flexible,
+    /// The student, or two experts that take turns.
+    pub(crate) learners: Vec<Learner>,
+    pub(crate) turns: Option<Turns>,
     pub(crate) feed: LoaderFeed,
     /// The networks beside the student, if the method has any.
     pub(crate) others: Option<Models<'a>>,
@@ -47,27 +50,27 @@ impl Recipe {
     ) -> Result<Prepared<'_>> {
         self.run.check()?;
         self.check_batch(replica.world)?;
-        self.learning_rate(STUDENT, &self.models.student)?;
         for (name, config) in self.callbacks.averages() {
             Ema::new(name, STUDENT, config)?;
         }
-        let student = self.model(STUDENT, &self.models.student, device, hub)?;
-        let source = self.source(&student)?;
-        let strategy = self.strategy(&student)?;
-        self.shown_once(&student)?;
-        let trials = try_out(&source, &strategy, device)?;
+        let (learners, turns) = self.learners(device, hub)?;
+        // Two experts differ in their weights and their levels alone.
+        let Learner { model: student, strategy, .. } = &learners[0];
+        let source = self.source(student)?;
+        self.shown_once(student)?;
+        let trials = try_out(&source, strategy, device)?;
         for trial in &trials {
-            let tokens = inputs_of(&student, trial, &strategy)?.map(|own| own.tokens.dims()[1]);
-            self.check_layout(mesh, &student, tokens)?;
+            let tokens = inputs_of(student, trial, strategy)?.map(|own| own.tokens.dims()[1]);
+            self.check_layout(mesh, student, tokens)?;
         }
-        let record = self.record(&student, &strategy.metadata());
-        let validation = self.validation_setup(&student, record, &source, device)?;
+        let record = self.record(student, &strategy.metadata());
+        let validation = self.validation_setup(student, record, &source, device)?;
         let others = match trials.first() {
-            Some(trial) => self.others(&student, trial, &strategy, device, hub)?,
+            Some(trial) => self.others(student, trial, strategy, device, hub)?,
             None => None,
         };
         let feed = LoaderFeed::of_replica(source, replica, device.clone())?;
-        Ok(Prepared { student, strategy, feed, others, validation })
+        Ok(Prepared { learners, turns, feed, others, validation })
     }
 
     /// Refuses conditions of the strategy for a student that is shown pictures in another way: it would be
@@ -101,12 +104,12 @@ impl Recipe {
         let (Some(teacher), Some(config)) = (&self.models.teacher, &self.models.critic) else {
             return Ok(None);
         };
-        self.learning_rate("critic", config)?;
+        self.learning_rate("critic", config, self.method.horizon("critic", self.run.steps))?;
         let kind = Kind::of(student);
         let inputs = inputs_of(student, trial, strategy)?;
         let teacher = Model::of_role("teacher", (&teacher.from, None), device, hub)?;
         kind.check("teacher", &teacher, &inputs)?;
-        let critic = self.model("critic", config, device, hub)?;
+        let critic = self.model("critic", (config, config.expert), device, hub)?;
         kind.check("critic", &critic, &inputs)?;
         Ok(Some(Models { teacher, critic, config }))
     }

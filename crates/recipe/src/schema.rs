@@ -73,7 +73,7 @@ pub struct TrainedConfig {
     /// `export --as file` or `--as gguf` writes it, or as the family's own code names them.
     #[serde(default)]
     pub weights: Option<String>,
-    /// Which of a folder's two experts learns; the other one stays as it is.
+    /// Which of a folder's two experts learn; one that does not stays as it is.
     #[serde(default)]
     pub expert: Option<ExpertConfig>,
     /// Always true for a role that learns.
@@ -100,22 +100,17 @@ pub enum ExpertConfig {
     High,
     /// The second, for levels below it.
     Low,
+    /// Both, in turns: as many steps belong to one as `levels` has levels on its side of the boundary.
+    Both,
 }
 
 impl ExpertConfig {
-    /// Its place among the transformers of a folder.
-    pub fn index(self) -> usize {
-        match self {
-            ExpertConfig::High => 0,
-            ExpertConfig::Low => 1,
-        }
-    }
-
     /// What it is called in recipes.
     pub fn name(self) -> &'static str {
         match self {
             ExpertConfig::High => "high",
             ExpertConfig::Low => "low",
+            ExpertConfig::Both => "both",
         }
     }
 }

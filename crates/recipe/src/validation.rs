@@ -12,7 +12,7 @@ use engine::{Audio, Field, Frames, Given, Media, Pipeline, Request, Residency, S
 use families::Record;
 use nn::{OneDevice, Schedule, Store};
 use strategies::Flexible;
-use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, STUDENT, Strategy, noise_for};
+use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, Strategy, noise_for};
 
 use crate::error::Result;
 use crate::feed::{LoaderFeed, Source};
@@ -30,24 +30,26 @@ pub type Recorder = Box<dyn FnMut(&Look<'_>) -> train::Result<()>>;
 pub(crate) struct Validation {
     pub(crate) every: u64,
     pub(crate) pipeline: Pipeline,
-    /// Which of its transformers learns.
-    pub(crate) expert: usize,
+    /// The transformers of it that learn.
+    pub(crate) looked: Vec<Looked>,
     pub(crate) request: Request,
-    pub(crate) average: Option<Averaged>,
     /// The folder of the run.
     pub(crate) folder: PathBuf,
     /// How clips end: `gif`, `mp4`, `png`.
     pub(crate) extension: &'static str,
     /// Reads clips of the shapes world.
     pub(crate) judge: Option<(Judge, Vec<MovingShape>)>,
-    pub(crate) held_out: Option<HeldOut>,
+    /// Samples that are never learnt from: one batch for each size.
+    pub(crate) held_out: Option<Vec<Batch>>,
     pub(crate) record: Recorder,
 }
 
-/// Samples that are never learnt from.
-pub(crate) struct HeldOut {
-    /// One batch for each size of samples.
-    pub(crate) batches: Vec<Batch>,
+/// A network that is looked at.
+pub(crate) struct Looked {
+    pub(crate) role: &'static str,
+    /// Its place among the transformers of its folder.
+    pub(crate) expert: usize,
+    pub(crate) average: Option<Averaged>,
     pub(crate) task: HeldOutTask,
 }
 
@@ -111,11 +113,9 @@ fn given(config: &GivenConfig) -> Given {
 
 impl Validation {
     fn look(&mut self, step: u64, method: &dyn Method) -> train::Result<()> {
-        let role = method.role(STUDENT)?;
         let failed = |reason: String| Error::Callback { name: "validation".to_owned(), reason };
-        let Some(store) = role.merged(self.average.as_ref())? else { return Ok(()) };
-        let (clips, mut seen) =
-            self.clips(step, store.clone()).map_err(|err| failed(err.to_string()))?;
+        let Some(stores) = lent(&self.looked, method)? else { return Ok(()) };
+        let (clips, mut seen) = self.clips(step, &stores).map_err(|err| failed(err.to_string()))?;
         let mut numbers: Vec<(String, f64)> = Vec::new();
         if let Some((judge, scenes)) = self.judge.as_ref().filter(|_| !clips.is_empty()) {
             for ((clip, scene), seen) in clips.iter().zip(scenes).zip(&mut seen) {
@@ -129,18 +129,13 @@ impl Validation {
             look::write_list(&look::folder(&self.folder, step), &seen)
                 .map_err(|err| failed(err.to_string()))?;
         }
-        if let Some(held_out) = &self.held_out {
-            // The others wait meanwhile, so this rank predicts alone.
-            let alone = OneDevice::default();
-            let losses = held_out
-                .losses(|inputs| Ok(alone.predict(&**role.network(), &store, inputs)?))?;
-            let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+        if let Some(batches) = &self.held_out {
+            let each = self.losses(batches, &stores, method)?;
+            let mean = each.iter().map(|(_, loss)| loss).sum::<f64>() / each.len() as f64;
             numbers.push(("held_out/loss".to_owned(), mean));
-            let levels = held_out.task.levels();
-            let each = levels.iter().zip(&losses);
-            let name = |level: &f32| (f64::from(*level) * 1e3).round() / 1e3;
+            let name = |level: f32| (f64::from(level) * 1e3).round() / 1e3;
             numbers.extend(
-                each.map(|(level, loss)| (format!("held_out/loss/{}", name(level)), *loss)),
+                each.iter().map(|(level, loss)| (format!("held_out/loss/{}", name(*level)), *loss)),
             );
         }
         let numbers: Vec<(&str, f64)> =
@@ -148,9 +143,30 @@ impl Validation {
         (self.record)(&Look { step, numbers: &numbers, clips: &seen })
     }
 
+    /// The losses of samples that are held out, of each network at levels of its own.
+    fn losses(
+        &self,
+        batches: &[Batch],
+        stores: &[Store],
+        method: &dyn Method,
+    ) -> train::Result<Vec<(f32, f64)>> {
+        // The others wait meanwhile, so this rank predicts alone.
+        let (alone, mut each) = (OneDevice::default(), Vec::new());
+        for (own, store) in self.looked.iter().zip(stores) {
+            let network = method.role(own.role)?.network();
+            let predict = |inputs: &nn::Inputs| -> train::Result<nn::Prediction> {
+                Ok(alone.predict(&**network, store, inputs)?)
+            };
+            each.extend(own.task.levels().into_iter().zip(own.task.losses(batches, predict)?));
+        }
+        Ok(each)
+    }
+
     /// Makes and writes the clips.
-    fn clips(&mut self, step: u64, store: Store) -> Result<(Vec<Clip>, Vec<SeenClip>)> {
-        self.pipeline.replace_transformer(self.expert, store)?;
+    fn clips(&mut self, step: u64, stores: &[Store]) -> Result<(Vec<Clip>, Vec<SeenClip>)> {
+        for (own, store) in self.looked.iter().zip(stores) {
+            self.pipeline.replace_transformer(own.expert, store.clone())?;
+        }
         let folder = look::folder(&self.folder, step);
         std::fs::create_dir_all(&folder)
             .map_err(|err| crate::error::Error::file("make", &folder, err))?;
@@ -160,26 +176,35 @@ impl Validation {
         let mut kept = Kept { folder, extension: self.extension, rate, frames, sounds };
         let run = self.pipeline.run(&self.request, &mut engine::Silent, &mut kept);
         // Held on to, they would be copied by the next update.
-        self.pipeline.forget_transformer(self.expert);
+        self.looked.iter().for_each(|own| self.pipeline.forget_transformer(own.expert));
         run?;
         kept.write(&self.request.prompts)
     }
 }
 
-impl HeldOut {
+/// The parameters of the networks that are looked at, on the first rank; all ranks give what they hold.
+fn lent(looked: &[Looked], method: &dyn Method) -> train::Result<Option<Vec<Store>>> {
+    let merged = |own: &Looked| method.role(own.role)?.merged(own.average.as_ref());
+    // All are asked for before it is known whether this rank gets any.
+    let all: Vec<Option<Store>> = looked.iter().map(merged).collect::<train::Result<_>>()?;
+    Ok(all.into_iter().collect())
+}
+
+impl HeldOutTask {
     /// The mean loss at each of the levels.
     fn losses(
         &self,
+        batches: &[Batch],
         predict: impl Fn(&nn::Inputs) -> train::Result<nn::Prediction>,
     ) -> train::Result<Vec<f64>> {
-        let HeldOutTask { strategy, process, seed, .. } = &self.task;
+        let HeldOutTask { strategy, process, seed, .. } = self;
         let (mut sums, mut first) = (LEVELS.map(|_| 0.0), 0);
-        for batch in &self.batches {
+        for batch in batches {
             let samples = batch.samples;
             let draws = Draws::new(*seed, 0, first, samples).below("held-out");
             let scene = strategy.scene(batch, &draws)?;
             let noise = noise_for(&scene, &draws, "noise");
-            for (level, sum) in self.task.levels().into_iter().zip(&mut sums) {
+            for (level, sum) in self.levels().into_iter().zip(&mut sums) {
                 let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level; samples]));
                 let inputs = strategy.inputs(process, &scene, &levels, &noise);
                 let prediction = predict(&inputs.seen.inputs)?;
@@ -218,8 +243,8 @@ impl Callback for Validation {
 
 /// Lends the student to the first rank whenever it looks at it.
 pub(crate) struct Lender {
-    pub(crate) every: u64,
-    pub(crate) average: Option<Averaged>,
+    every: u64,
+    looked: Vec<Looked>,
 }
 
 impl Callback for Lender {
@@ -229,7 +254,7 @@ impl Callback for Lender {
 
     fn on(&mut self, event: &Event<'_>, method: &dyn Method) -> train::Result<()> {
         match looked_at(event, self.every) {
-            Some(_) => method.role(STUDENT)?.merged(self.average.as_ref()).map(drop),
+            Some(_) => lent(&self.looked, method).map(drop),
             None => Ok(()),
         }
     }
@@ -300,7 +325,6 @@ impl Kept {
 pub(crate) struct ValidationSetup {
     every: u64,
     pipeline: Pipeline,
-    expert: usize,
     request: Request,
     extension: &'static str,
     judge: Option<(Judge, Vec<MovingShape>)>,
@@ -373,8 +397,24 @@ impl Recipe {
             );
         }
         pipeline.forget_transformer(student.expert);
-        let (every, expert) = (config.every, student.expert);
-        Ok(Some(ValidationSetup { every, pipeline, expert, request, extension, judge, held_out }))
+        let every = config.every;
+        Ok(Some(ValidationSetup { every, pipeline, request, extension, judge, held_out }))
+    }
+
+    /// What is looked at of a network that learns.
+    ///
+    /// # Errors
+    /// The strategy does not suit it.
+    pub(crate) fn looked(
+        &self,
+        role: &'static str,
+        model: &Model,
+        average: Option<Averaged>,
+    ) -> Result<Looked> {
+        let (strategy, process) = (self.strategy(model)?, model.description.process.clone());
+        let (seed, range) = (self.run.seed, model.levels());
+        let task = HeldOutTask { strategy, process, seed, range };
+        Ok(Looked { role, expert: model.expert, average, task })
     }
 }
 
@@ -382,26 +422,18 @@ impl ValidationSetup {
     /// The callback of a run.
     pub(crate) fn validation(
         self,
-        task: HeldOutTask,
+        looked: Vec<Looked>,
         folder: &Path,
-        average: Option<Averaged>,
         record: Recorder,
     ) -> Validation {
-        let ValidationSetup { every, pipeline, expert, request, extension, judge, held_out } = self;
-        let held_out = held_out.map(|batches| HeldOut { batches, task });
+        let ValidationSetup { every, pipeline, request, extension, judge, held_out } = self;
         let folder = folder.to_owned();
-        Validation {
-            every,
-            pipeline,
-            expert,
-            request,
-            average,
-            folder,
-            extension,
-            judge,
-            held_out,
-            record,
-        }
+        Validation { every, pipeline, looked, request, folder, extension, judge, held_out, record }
+    }
+
+    /// Who lends the first rank of a run what it looks at.
+    pub(crate) fn lender(self, looked: Vec<Looked>) -> Lender {
+        Lender { every: self.every, looked }
     }
 }
 

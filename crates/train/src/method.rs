@@ -7,7 +7,7 @@ use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::role::Trained;
 
-/// The role that every method has.
+/// The role of the network that is wanted in the end, where there is one.
 pub const STUDENT: &str = "student";
 
 /// An algorithm over roles, which are fields of its type.

@@ -109,18 +109,20 @@ fn a_signal_ends_generate() {
 #[test]
 fn a_signal_ends_a_run_with_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run");
-    let words = arguments(&path, 100_000, &["checkpoint={every: 100000}"]);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut child = spawn(&[&words[..], &["--log-every", "0"]].concat());
-    let (code, said) = said_after(&mut child, "loss", "TERM");
-    assert_eq!(code, Some(130));
-    let last = said.last().unwrap();
-    assert!(last.contains("stopped after step") && last.contains("moviola train "), "{last}");
-    assert!(last.contains("--set"), "{last}");
-    let kept = fs::read_dir(path.join("checkpoints")).unwrap().count();
-    assert!(kept > 0, "there is no checkpoint");
-    assert!(path.join("report.html").is_file(), "there is no report");
+    for name in ["TERM", "INT", "HUP"] {
+        let path = folder.path().join(name);
+        let words = arguments(&path, 100_000, &["checkpoint={every: 100000}"]);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut child = spawn(&[&words[..], &["--log-every", "0"]].concat());
+        let (code, said) = said_after(&mut child, "loss", name);
+        assert_eq!(code, Some(130), "{name}");
+        let last = said.last().unwrap();
+        assert!(last.contains("stopped after step") && last.contains("moviola train "), "{last}");
+        assert!(last.contains("--set"), "{last}");
+        let kept = fs::read_dir(path.join("checkpoints")).unwrap().count();
+        assert!(kept > 0, "{name}: there is no checkpoint");
+        assert!(path.join("report.html").is_file(), "{name}: there is no report");
+    }
 }
 
 /// Lines at intervals, as text or as JSON, or nothing at all.

@@ -1,7 +1,9 @@
 //! Training of models that are shown pictures and of models with two experts, from files to clips.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use data::store::{BESIDE, Dataset, IMAGE};
 use serde_json::Value;
@@ -28,7 +30,12 @@ impl Trained {
     }
 
     /// Trains for two steps with more settings.
-    pub(crate) fn train(&self, name: &str, folder: &str, more: &[&str]) -> std::process::Output {
+    pub(crate) fn train(&self, name: &str, folder: &str, more: &[&str]) -> Output {
+        self.train_on(name, folder, more, &[])
+    }
+
+    /// The same with flags.
+    fn train_on(&self, name: &str, folder: &str, more: &[&str], flags: &[&str]) -> Output {
         let (recipe, folder) = (recipe(name), self.place.text(folder));
         let sets = [
             format!("models.student.from={}", self.model),
@@ -41,6 +48,7 @@ impl Trained {
         let mut all = vec!["train", recipe.as_str(), "--run", &folder];
         let sets = sets.iter().map(String::as_str).chain(more.iter().copied());
         sets.for_each(|set| all.extend(["--set", set]));
+        all.extend(flags);
         run(&all)
     }
 
@@ -99,6 +107,11 @@ fn image_to_video_is_trained() {
     assert!(distance(&tuned, &plain) > 0.01, "the LoRA changes nothing");
     let folder = own.export("run", "i2v-folder", &["--as", "folder"]);
     assert!(distance(&own.latents(&folder, &image), &tuned) < 1e-4);
+    // All of its parameters, the layers for pictures too.
+    let all = ["models.student.learns={kind: all}", "models.student.rate.peak=1.0e-3"];
+    own.trained("wan-i2v-lora.yaml", "full", &[&given, all[0], all[1]]);
+    let full = own.export("full", "i2v-full", &[]);
+    assert!(distance(&own.latents(&full, &image), &plain) > 0.003, "a full run changes nothing");
     // Without a picture there is nothing to look at; clean first frames are another model's condition.
     for (set, word) in [
         (look(""), "callbacks.validation.given.image"),
@@ -155,6 +168,139 @@ fn experts_are_trained_one_by_one() {
     for (at, other) in [(0, 1), (0, 2), (1, 2)] {
         assert!(distance(&made[at], &made[other]) > 0.003, "{at} and {other} are alike");
     }
+}
+
+/// Settings of a run of both experts.
+const BOTH: [&str; 6] = [
+    "models.student.expert=both",
+    "levels={video: {kind: uniform, lowest: 0.75}}",
+    "callbacks.ema=[{decay: 0.9}, {decay: 0.99}]",
+    "data.batch=2",
+    "data.partial=drop",
+    "callbacks.validation={every: 2, steps: 2, prompts: [a fox], size: [1, 32, 32]}",
+];
+
+impl Trained {
+    /// Trains both experts for so many steps.
+    fn train_both(&self, folder: &str, steps: usize, more: &[&str], flags: &[&str]) -> Output {
+        let steps = format!("loop={{steps: {steps}, seed: 1}}");
+        let sets = [&BOTH[..], &[steps.as_str()], more].concat();
+        self.train_on("wan22-expert-lora.yaml", folder, &sets, flags)
+    }
+
+    fn state_of(&self, folder: &str) -> PathBuf {
+        self.place.path(folder).join("checkpoints/checkpoint-00000008/state.safetensors")
+    }
+}
+
+/// Both experts in one run: it stops and goes on, on one rank or two, and shows what both learn.
+#[test]
+fn experts_are_trained_in_one_run() {
+    let own = Trained::new("wan-tiny-experts", "32x32x1");
+    let train = |folder: &str, steps: usize, ranks: &[&str]| {
+        let out = own.train_both(folder, steps, &[], ranks);
+        assert!(out.status.success(), "{folder}: {}", words(&out));
+    };
+    train("whole", 8, &[]);
+    train("parts", 4, &[]);
+    train("parts", 8, &[]);
+    let [whole, parts] = ["whole", "parts"].map(|folder| fs::read(own.state_of(folder)).unwrap());
+    assert!(whole == parts, "a resumed run is another");
+    // What two ranks hold together is one checkpoint, with which one goes on.
+    train("ranks", 4, &["--ranks", "2"]);
+    train("ranks", 8, &[]);
+    let names =
+        |folder: &str| -> BTreeSet<String> { read(&own.state_of(folder)).into_keys().collect() };
+    assert_eq!(names("whole"), names("ranks"));
+    // Held-out losses are taken on both sides of the boundary.
+    let log = fs::read_to_string(own.place.path("whole/metrics.jsonl")).unwrap();
+    let line = log.lines().rev().find(|line| line.contains("held_out")).unwrap();
+    assert_eq!(line.matches("held_out/loss/").count(), 10, "{line}");
+    assert!(log.contains("loss.high") && log.contains("loss.low"), "{log}");
+    // The head of the page says what learns, of what, on what.
+    let page = fs::read_to_string(own.place.path("whole/report.html")).unwrap();
+    let dataset = own.place.text("dataset");
+    let head =
+        ["a LoRA of rank 32", "both experts", &own.model, &dataset, "wan22-expert-lora.yaml"];
+    head.iter().for_each(|fact| assert!(page.contains(fact), "no `{fact}` on the page"));
+    assert!(page.contains("loss.high") && page.contains("loss.low"), "no curves of both");
+    // A run in which one of them has no step is refused with what to do.
+    let out = own.train_both("none", 1, &[], &[]);
+    assert_eq!(out.status.code(), Some(2), "{}", words(&out));
+    assert!(words(&out).contains("raise loop.steps, or choose one expert"), "{}", words(&out));
+    let out = own.train_both("none", 8, &[], &["--dry-run"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(said.contains("# student-high") && said.contains("# student-low"), "{said}");
+}
+
+/// What a run of both leaves is used together: two LoRAs, one folder, or one of them alone.
+#[test]
+fn both_experts_are_exported_together_and_alone() {
+    let own = Trained::new("wan-tiny-experts", "32x32x1");
+    let out = own.train_both("run", 8, &[], &[]);
+    assert!(out.status.success(), "{}", words(&out));
+    let files = [own.place.text("both-high.safetensors"), own.place.text("both-low.safetensors")];
+    own.export("run", "both.safetensors", &[]);
+    let plain = own.latents(&own.model, &[]);
+    let pair = ["--lora", files[0].as_str(), "--lora-2", files[1].as_str()];
+    let [high, low, tuned] =
+        [&pair[..2], &pair[2..], &pair[..]].map(|loras| own.latents(&own.model, loras));
+    for (name, other) in [("no LoRA", &plain), ("the high one", &high), ("the low one", &low)] {
+        assert!(distance(&tuned, other) > 0.003, "both are as {name}");
+    }
+    let folder = own.export("run", "both", &["--as", "folder"]);
+    assert!(distance(&own.latents(&folder, &[]), &tuned) < 1e-4, "the folder is another model");
+    let one = own.export("run", "low.safetensors", &["--expert", "low"]);
+    assert!(fs::read(one).unwrap() == fs::read(&files[1]).unwrap());
+    own.export("run", "average.safetensors", &["--ema", "0.99", "--expert", "high"]);
+    // All parameters of both instead of LoRAs.
+    let all = ["models.student.learns={kind: all}", "models.student.rate.peak=1.0e-3"];
+    let out = own.train_both("full", 8, &all, &[]);
+    assert!(out.status.success(), "{}", words(&out));
+    let full = own.export("full", "full-folder", &[]);
+    for component in ["transformer", "transformer_2"] {
+        let file = format!("{component}/diffusion_pytorch_model.safetensors");
+        let [ours, theirs] =
+            [&full, &own.model].map(|folder| fs::read(Path::new(folder).join(&file)).unwrap());
+        assert!(ours != theirs, "{component} learnt nothing");
+    }
+}
+
+/// A model of texts learns to go on from first frames, is looked at with one, and takes one once it has learnt it.
+#[test]
+fn first_frames_are_trained_into_a_model_of_texts() {
+    let place = Workplace::new();
+    for (name, value) in [("a.gif", "a fox"), ("b.gif", "a cat"), ("c.gif", "a fox")] {
+        place.video_at(16, name, [32, 32], 9, value);
+    }
+    place.encoded("wan-tiny", "clips", &["--bucket", "32x32x9"]);
+    place.picture("picture.png", [32, 32], 1, "a fox");
+    let picture = place.text("clips/picture.png");
+    let model = goldens().join("wan-tiny").to_str().unwrap().to_owned();
+    let own = Trained { place, model };
+    let given = format!(
+        "callbacks.validation={{every: 2, steps: 2, prompts: [a fox], size: [9, 32, 32], given: {{image: \
+         {picture}}}}}"
+    );
+    let image = ["--frames", "9", "--image", picture.as_str()];
+    let ask = |model: &str, more: &[&str]| {
+        let output = own.place.text("clip.gif");
+        let usual = ["generate", "--prompt", "a fox", "--steps", "2", "--height", "32", "--width"];
+        let usual =
+            [&usual[..], &["32", "--overwrite", "--output", &output, "--model", model]].concat();
+        run(&[&usual[..], &image, more].concat())
+    };
+    let out = ask(&own.model, &[]);
+    assert_eq!(out.status.code(), Some(2), "it was not trained with one: {}", words(&out));
+    // Nor is it looked at with one while it does not learn that.
+    let without = "strategy={name: text_to_video, first_frame_probability: 0}";
+    let out = own.train("wan-lora.yaml", "refused", &[&given, without]);
+    assert_eq!(out.status.code(), Some(2), "{}", words(&out));
+    assert!(words(&out).contains("callbacks.validation.given.image"), "{}", words(&out));
+    own.trained("wan-lora.yaml", "run", &[&given, without.replace(": 0}", ": 0.5}").as_str()]);
+    let lora = own.export("run", "first.safetensors", &[]);
+    let out = ask(&own.model, &["--lora", &lora]);
+    assert!(out.status.success(), "{}", words(&out));
 }
 
 /// A first frame that is given clean, at a level per token.

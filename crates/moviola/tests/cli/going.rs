@@ -72,6 +72,33 @@ fn a_run_goes_on_with_another_rate() {
     );
 }
 
+/// A cosine that begins again, as the log has it, also where the run was stopped in between.
+#[test]
+fn a_rate_falls_and_begins_again() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("run");
+    let rate = "models.student.rate={peak: 0.001, warmup: 0, decay: {kind: cosine-restarts, cycles: 2, end: 0.1}}";
+    let keep = "checkpoint={every: 3, keep_last: 9}";
+    assert!(train(&folder, 8, &[rate, keep]).status.success());
+    let rates = |folder: &Path| -> Vec<f64> {
+        let log = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+        let lines =
+            log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.filter_map(|line| line["roles"][0]["rate"].as_f64()).collect()
+    };
+    let all = rates(&folder);
+    // Halfway of a cycle of four updates the cosine is at its middle.
+    let cycle = [1.0, 0.868, 0.55, 0.232].map(|share| share * 0.001);
+    assert_eq!(all.len(), 8);
+    for (at, rate) in all.iter().enumerate() {
+        assert!((rate - cycle[at % 4]).abs() < 1e-6, "update {at}: {rate}");
+    }
+    fs::remove_dir_all(folder.join("checkpoints/checkpoint-00000008")).unwrap();
+    fs::remove_dir_all(folder.join("checkpoints/checkpoint-00000006")).unwrap();
+    good(&["train", "--run", &text(&folder)]);
+    assert_eq!(rates(&folder), all);
+}
+
 /// Moments in eight bits: stopped and resumed the run has the same bytes, near to what f32 learns and not the same.
 #[test]
 fn eight_bit_moments_go_on_to_the_bit() {

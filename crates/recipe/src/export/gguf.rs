@@ -27,12 +27,18 @@ fn file_type(kind: GgufType) -> i128 {
 }
 
 impl Student {
-    /// Writes the whole transformer as a GGUF file: matrices of linear layers as `kind` says, those whose rows are no
+    /// Writes the whole transformer as a GGUF file, two experts as [`Student::files`] says: matrices of linear layers as `kind` says, those whose rows are no
     /// whole blocks and those that the family keeps in f16, vectors and tables in f32.
     ///
     /// # Errors
     /// No matrix has rows of whole blocks, a value does not fit, something stands there already, or the disk is full.
     pub fn write_gguf(&self, path: &Path, dialect: Option<Dialect>, kind: GgufType) -> Result<()> {
+        self.parts_that_may_be(path)?
+            .into_iter()
+            .try_for_each(|(path, own)| own.write_own_gguf(&path, dialect, kind))
+    }
+
+    fn write_own_gguf(&self, path: &Path, dialect: Option<Dialect>, kind: GgufType) -> Result<()> {
         let family = self.model.description.family;
         let mut names = self.model.store.names().into_iter();
         let has_own = names.any(|name| family.original_parameter(name).is_some());

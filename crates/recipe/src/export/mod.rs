@@ -5,7 +5,8 @@ mod gguf;
 mod names;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, FloatDType};
 use data::aside::{AsideFolder, Existing};
@@ -20,7 +21,8 @@ use self::files::{copy, make_parent, write_json};
 pub use self::names::Dialect;
 use crate::error::{Error, Result};
 use crate::model::{Model, Origin};
-use crate::schema::{LearnsConfig, Recipe, SourceConfig, TrainedConfig};
+use crate::schema::{ExpertConfig, LearnsConfig, Recipe, SourceConfig, TrainedConfig};
+use crate::students::average_name;
 
 /// Which parameters of a checkpoint are exported.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,6 +48,10 @@ pub struct Student {
     facts: BTreeMap<String, String>,
     /// Which role it had.
     role: String,
+    /// Which of two experts it is, where both learnt.
+    expert: Option<ExpertConfig>,
+    /// The expert of low levels, where both are exported.
+    beside: Option<Box<Student>>,
     /// The type it is written in; as it is stored if not said.
     dtype: Option<FloatDType>,
 }
@@ -80,51 +86,73 @@ impl Student {
     }
 
     fn of(found: Found, role: &str, which: Which, device: &Device, hub: &Hub) -> Result<Student> {
-        let Found { path, manifest, state, .. } = found;
-        let recipe: Recipe = serde_json::from_value(manifest.recipe.0).map_err(|err| {
-            Error::Recipe(format!("{} holds no recipe of this version: {err}", path.display()))
-        })?;
-        let prefix = match which {
-            Which::Live => format!("roles.{role}.transformer."),
-            Which::Average => format!("callbacks.ema.{role}."),
-            Which::Decay(decay) => {
-                let averages = recipe.callbacks.averages();
-                let name =
-                    averages.iter().find(|(_, own)| own.decay == decay).map(|(name, _)| name);
-                let Some(name) = name else {
-                    let known: Vec<String> =
-                        averages.iter().map(|(_, own)| own.decay.to_string()).collect();
-                    return Err(Error::Recipe(format!(
-                        "this run has no running average of decay {decay}; it has {}",
-                        if known.is_empty() { "none".to_owned() } else { known.join(", ") }
-                    )));
-                };
-                format!("callbacks.{name}.{role}.")
-            }
-        };
+        let recipe: Recipe =
+            serde_json::from_value(found.manifest.recipe.0.clone()).map_err(|err| {
+                let path = found.path.display();
+                Error::Recipe(format!("{path} holds no recipe of this version: {err}"))
+            })?;
         let config = trained(&recipe, role)?.clone();
-        let own = state.iter().filter_map(|(name, value)| match value {
-            train::Value::Tensor(tensor) => {
-                Some((name.strip_prefix(&prefix)?.to_owned(), tensor.clone()))
-            }
-            train::Value::Number(_) => None,
-        });
-        let learnt: BTreeMap<String, Parameter> = own.collect();
-        if learnt.is_empty() {
-            return Err(Error::Recipe(format!(
-                "{} holds no running average of the {role}; add callbacks.ema to the recipe, or export \
-                 the {role} itself",
-                path.display()
-            )));
+        let states = match role {
+            STUDENT => config.students(),
+            _ => vec![(role, config.expert)],
+        };
+        let mut all = Vec::new();
+        for (state, expert) in states {
+            let learnt = learnt(&found, state, &which.prefix(&recipe, state)?)?;
+            let model = recipe.model(role, (&config, expert), device, hub)?;
+            let (step, facts) = (found.manifest.step, found.manifest.facts.clone());
+            let (recipe, role) = (recipe.clone(), role.to_owned());
+            let (dtype, beside) = (None, None);
+            all.push(Student { recipe, step, model, learnt, facts, role, expert, beside, dtype });
         }
-        let model = recipe.model(role, &config, device, hub)?;
-        let (step, facts, role) = (manifest.step, manifest.facts, role.to_owned());
-        Ok(Student { recipe, step, model, learnt, facts, role, dtype: None })
+        let beside = (all.len() > 1).then(|| all.pop().map(Box::new)).flatten();
+        Ok(Student { beside, ..all.remove(0) })
     }
 
     /// The same, written in another type.
     pub fn in_type(self, dtype: FloatDType) -> Student {
-        Student { dtype: Some(dtype), ..self }
+        let beside = self.beside.map(|own| Box::new(own.in_type(dtype)));
+        Student { dtype: Some(dtype), beside, ..self }
+    }
+
+    /// One of two experts that learnt in the run.
+    ///
+    /// # Errors
+    /// The run did not train it.
+    pub fn only(self, expert: ExpertConfig) -> Result<Student> {
+        let refuse = |reason: String| Err(Error::Recipe(reason));
+        match (self.expert, self.beside) {
+            (Some(own), _) if own == expert => Ok(Student { beside: None, ..self }),
+            (_, Some(other)) if other.expert == Some(expert) => Ok(*other),
+            (Some(own), _) => refuse(format!(
+                "this run trained the {} expert, not the {} one",
+                own.name(),
+                expert.name()
+            )),
+            (None, _) => refuse("this run trained a model without experts".to_owned()),
+        }
+    }
+
+    /// The files that are written where one is named: of two experts one each, with its name before the ending.
+    pub fn files(&self, path: &Path) -> Vec<PathBuf> {
+        self.parts(path).into_iter().map(|(path, _)| path).collect()
+    }
+
+    /// What is written to which file.
+    fn parts(&self, path: &Path) -> Vec<(PathBuf, &Student)> {
+        let Some(beside) = &self.beside else { return vec![(path.to_owned(), self)] };
+        let named = |own: &Student| {
+            let part = |part: Option<&OsStr>| {
+                part.map_or_else(String::new, |own| own.to_string_lossy().into_owned())
+            };
+            let expert = own.expert.map_or("", ExpertConfig::name);
+            let stem = part(path.file_stem());
+            path.with_file_name(match path.extension() {
+                None => format!("{stem}-{expert}"),
+                ending => format!("{stem}-{expert}.{}", part(ending)),
+            })
+        };
+        [self, &**beside].into_iter().map(|own| (named(own), own)).collect()
     }
 
     fn config(&self) -> Result<&TrainedConfig> {
@@ -180,8 +208,10 @@ impl Student {
                 }
             }
             Origin::Folder(from) => {
-                let replaced = format!("{}/diffusion_pytorch_model", self.model.component());
-                copy(from, aside, &|name| !name.starts_with(&replaced))?;
+                let weights =
+                    |own: &Student| format!("{}/diffusion_pytorch_model", own.model.component());
+                let replaced: Vec<String> = self.networks().map(weights).collect();
+                copy(from, aside, &|name| !replaced.iter().any(|own| name.starts_with(own)))?;
                 let index = from.join("model_index.json");
                 let text = std::fs::read_to_string(&index)
                     .map_err(|err| Error::file("read", &index, err))?;
@@ -191,9 +221,17 @@ impl Student {
                 write_json(&aside.join("model_index.json"), &value)?;
             }
         }
-        let component = aside.join(self.model.component());
-        let weights = component.join("diffusion_pytorch_model.safetensors");
-        self.write_store(self.store()?, &weights, self.metadata(&self.record()))
+        for own in self.networks() {
+            let component = aside.join(own.model.component());
+            let weights = component.join("diffusion_pytorch_model.safetensors");
+            own.write_store(own.store()?, &weights, own.metadata(&own.record()))?;
+        }
+        Ok(())
+    }
+
+    /// All that is exported.
+    fn networks(&self) -> impl Iterator<Item = &Student> {
+        std::iter::once(self).chain(self.beside.as_deref())
     }
 
     /// Says how fast the clips of its world play, in an index that has a place for it.
@@ -213,6 +251,48 @@ impl Student {
             // Only the student is of few steps.
             _ => Record { sampled: Some(SampledBy::Scheduler), ..own },
         }
+    }
+}
+
+impl Which {
+    /// Below what a checkpoint keeps the parameters of a role.
+    fn prefix(self, recipe: &Recipe, role: &str) -> Result<String> {
+        let name = match self {
+            Which::Live => return Ok(format!("roles.{role}.transformer.")),
+            Which::Average => "ema".to_owned(),
+            Which::Decay(decay) => {
+                let averages = recipe.callbacks.averages();
+                let known: Vec<String> =
+                    averages.iter().map(|(_, own)| own.decay.to_string()).collect();
+                let found = averages.into_iter().find(|(_, own)| own.decay == decay);
+                found.map(|(name, _)| name).ok_or_else(|| {
+                    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                    Error::Recipe(format!(
+                        "this run has no running average of decay {decay}; it has {known}"
+                    ))
+                })?
+            }
+        };
+        Ok(format!("callbacks.{}.{role}.", average_name(&name, role)))
+    }
+}
+
+/// What a checkpoint holds of a role below `prefix`.
+fn learnt(found: &Found, role: &str, prefix: &str) -> Result<BTreeMap<String, Parameter>> {
+    let own = found.state.iter().filter_map(|(name, value)| match value {
+        train::Value::Tensor(tensor) => {
+            Some((name.strip_prefix(prefix)?.to_owned(), tensor.clone()))
+        }
+        train::Value::Number(_) => None,
+    });
+    let learnt: BTreeMap<String, Parameter> = own.collect();
+    match learnt.is_empty() {
+        false => Ok(learnt),
+        true => Err(Error::Recipe(format!(
+            "{} holds no running average of the {role}; add callbacks.ema to the recipe, or export the {role} \
+             itself",
+            found.path.display()
+        ))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What tensors are called where they go, and what a file says of itself.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::{Tensor, TensorData};
 use families::{Record, SampledBy};
@@ -46,11 +46,29 @@ impl Dialect {
 }
 
 impl Student {
-    /// Writes the LoRA alone, with its alpha.
+    /// Writes the LoRA alone, with its alpha; those of two experts as [`Student::files`] says.
     ///
     /// # Errors
     /// No LoRA was learnt, something stands there already, or the disk is full.
     pub fn write_lora(&self, path: &Path, dialect: Dialect) -> Result<()> {
+        self.parts_that_may_be(path)?
+            .into_iter()
+            .try_for_each(|(path, own)| own.write_own_lora(&path, dialect))
+    }
+
+    /// What is written to which file, none of which is there.
+    pub(super) fn parts_that_may_be(&self, path: &Path) -> Result<Vec<(PathBuf, &Student)>> {
+        let parts = self.parts(path);
+        match parts.iter().find(|(path, _)| path.exists()) {
+            Some((path, _)) if parts.len() > 1 => {
+                let err = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+                Err(Error::file("write", path, err))
+            }
+            _ => Ok(parts),
+        }
+    }
+
+    fn write_own_lora(&self, path: &Path, dialect: Dialect) -> Result<()> {
         let Some(config) = self.lora() else {
             return Err(Error::Recipe(
                 "this run did not train a LoRA; export a folder or a file instead".to_owned(),
@@ -109,13 +127,15 @@ impl Student {
         facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// Writes the whole transformer as one file.
+    /// Writes the whole transformer as one file; two experts as [`Student::files`] says.
     ///
     /// # Errors
     /// The dialect has no other names for it, something stands there already, or the disk is full.
     pub fn write_file(&self, path: &Path, dialect: Dialect) -> Result<()> {
-        let store = self.renamed(self.store()?, dialect)?;
-        self.write_store(store, path, self.metadata(&self.record()))
+        self.parts_that_may_be(path)?.into_iter().try_for_each(|(path, own)| {
+            let store = own.renamed(own.store()?, dialect)?;
+            own.write_store(store, &path, own.metadata(&own.record()))
+        })
     }
 
     /// All parameters as a dialect calls them.
@@ -156,8 +176,7 @@ impl Student {
             ("step", self.step.to_string()),
             ("recipe", recipe.unwrap_or_default()),
         ];
-        let expert = config.and_then(|config| config.expert);
-        let expert = expert.map(|expert| ("expert", expert.name().to_owned()));
+        let expert = self.expert.map(|expert| ("expert", expert.name().to_owned()));
         let own = facts.into_iter().chain(expert).map(|(key, value)| (key.to_owned(), value));
         self.facts.clone().into_iter().chain(record.metadata()).chain(own).collect()
     }

@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::model::{Model, Origin};
 use crate::prepare::{Models, Prepared};
 use crate::schema::{Recipe, TrainedConfig};
+use crate::students::Learner;
 use activations::{Tokens, Width};
 
 /// Bytes of one number that learns, or that goes through a graph.
@@ -76,6 +77,9 @@ pub struct Memory {
     /// What a checkpoint adds while it is written, if that takes longer than a step: what is updated
     /// meanwhile is copied first. 0 if only the last step is saved.
     pub snapshot: u64,
+    /// Whether a step is about one of the roles alone.
+    #[serde(skip)]
+    in_turns: bool,
 }
 
 impl Memory {
@@ -99,9 +103,13 @@ impl Memory {
     }
 
     /// What a step has beside what is held. A method goes back through one network at a time, and the
-    /// gradients of all of them wait for the update.
+    /// gradients of all that learn in the step wait for the update.
     fn step(&self) -> u64 {
-        let gradients: u64 = self.roles.iter().map(|role| role.gradients).sum();
+        let gradients = self.roles.iter().map(|role| role.gradients);
+        let gradients: u64 = match self.in_turns {
+            true => gradients.max().unwrap_or(0),
+            false => gradients.sum(),
+        };
         gradients + self.roles.iter().map(|role| role.activations).max().unwrap_or(0)
     }
 }
@@ -126,26 +134,29 @@ impl Recipe {
         hub: &Hub,
     ) -> Result<Memory> {
         let place = (Replica::ONLY, mesh);
-        let Prepared { student, others, .. } = self.prepare(device, hub, place)?;
+        let Prepared { learners, turns, others, .. } = self.prepare(device, hub, place)?;
+        let student = &learners[0].model;
         let sequence = mesh.degree(Axis::Ulysses) * mesh.degree(Axis::Ring);
-        let tokens = self.tokens(&student)?.shared_by(sequence as u64);
+        let tokens = self.tokens(student)?.shared_by(sequence as u64);
         let config = &self.models.student;
-        let mut roles = vec![self.role("student", &student, config, (tokens, shard))?];
-        // Until it starts an average is the student itself.
-        let updates = self.method.horizon("student", self.run.steps);
+        let (mut roles, mut average) = (Vec::new(), 0);
         let averages = self.callbacks.averages();
-        let count = averages.iter().filter(|(_, own)| own.start < updates).count() as u64;
-        let average = match count {
-            0 => 0,
-            count => (count * self.learnt(&student, config)?.weights).div_ceil(shard),
-        };
+        for Learner { role, model, updates, .. } in &learners {
+            roles.push(self.role(role, model, config, (tokens, shard))?);
+            // Until it starts an average is the student itself.
+            let count = averages.iter().filter(|(_, own)| own.start < *updates).count() as u64;
+            if count > 0 {
+                average += (count * self.learnt(model, config)?.weights).div_ceil(shard);
+            }
+        }
         if let Some(Models { teacher, critic, config }) = &others {
             roles.push(frozen("teacher", teacher, shard));
             roles.push(self.role("critic", critic, config, (tokens, shard))?);
         }
-        let phases = Vec::new();
-        let mut memory = Memory { program: PROGRAM, roles, average, phases, snapshot: 0 };
-        memory.phases = self.phases(&memory, &student, hub)?;
+        let (program, phases, snapshot) = (PROGRAM, Vec::new(), 0);
+        let in_turns = turns.is_some();
+        let mut memory = Memory { program, roles, average, phases, snapshot, in_turns };
+        memory.phases = self.phases(&memory, student, hub)?;
         memory.snapshot = self.snapshot(&memory, shard);
         Ok(memory)
     }

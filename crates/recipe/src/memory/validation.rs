@@ -47,7 +47,9 @@ impl Recipe {
                 mapped = mapped.max(bytes(&vae));
             }
         }
-        Ok(Look { computed: self.merged(student)? + denoise.max(decode), mapped })
+        // Two experts are both in place.
+        let students = self.models.student.students().len() as u64;
+        Ok(Look { computed: students * self.merged(student)? + denoise.max(decode), mapped })
     }
 
     /// The layers that adapters are merged into, in the type they are stored in.

@@ -7,6 +7,7 @@ mod conditions;
 mod converting;
 mod duet;
 mod exams;
+mod experts;
 mod exporting;
 mod lora;
 mod masks;

@@ -42,7 +42,7 @@ fn holds_what_it_said(recipe: &Recipe, run: Option<&Path>) -> Memory {
         assert!(is_coded || own.optimizer == own.saved, "optimizer of the {}", own.role);
         assert!(own.activations > 0, "activations of the {}", own.role);
     }
-    assert_eq!(said.average, bytes(&state, "callbacks.ema."), "average");
+    assert_eq!(said.average, bytes(&state, "callbacks.ema"), "average");
     assert!(said.peak() > said.program + said.held());
     said
 }
@@ -96,6 +96,31 @@ fn what_learns_is_widened_and_the_rest_is_as_stored() {
     assert_eq!(all, 2 * half);
     assert!(half < some && some < all);
     assert!(half < lora);
+}
+
+/// Both experts are held, with optimizers and averages; gradients are of one at a time.
+#[test]
+fn both_experts_are_counted() {
+    let temporary = tempfile::tempdir().unwrap();
+    let data = temporary.path().join("data");
+    dataset(&data, "wan-tiny-experts", [2, 4, 6], WAN, false);
+    let recipe = |expert: &str| {
+        let mut overrides = small("wan-tiny-experts", &data, &[STUDENT]);
+        let more = ["loop.steps=12", "callbacks={ema: {decay: 0.9}}"].map(str::to_owned);
+        overrides.extend(more);
+        overrides.push(format!("models.student.expert={expert}"));
+        read("wan22-expert-lora.yaml", &overrides)
+    };
+    let both = holds_what_it_said(&recipe("both"), None);
+    let [high, low] = ["high", "low"].map(|expert| memory(&recipe(expert)));
+    let names: Vec<&str> = both.roles.iter().map(|own| own.role.as_str()).collect();
+    assert_eq!(names, ["student-high", "student-low"]);
+    assert_eq!(both.held(), high.held() + low.held());
+    // A step of both is a step of one, with the other one beside it.
+    let step = |said: &Memory| said.phases[0].bytes;
+    let lost = |bytes: u64| bytes + bytes / 10;
+    let beside = low.roles[0].mapped + lost(low.held() - low.roles[0].mapped);
+    assert!(step(&both).abs_diff(step(&high) + beside) <= 1, "{both:?}");
 }
 
 #[test]

@@ -9,16 +9,17 @@ use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use data::Clip;
 use data::preprocess::Encode;
 use data::store::{BESIDE, IMAGE, LATENTS, TEXT};
-use diffusion::{NoiseLevels, TimestepSampler};
+use diffusion::{NoiseLevels, Process, Scene, TimestepSampler};
 use engine::{EncoderSetup, FolderEncoder};
+use methods::{EXPERTS, Expert, FinetuneConfig, FinetuneExperts, Turns};
 use nn::{OneDevice, Store, Tracks, patchify};
 use recipe::{ExpertConfig, Model};
 use safetensors::SafeTensors;
 use strategies::{Flexible, StrategyConfig};
 use testkit::numbers::values;
 use train::{
-    Batch, Draws, Field, LearningRateSchedule, Learns, OptimizerConfig, Pass, STUDENT, Strategy,
-    Trained, Training, VideoLatents,
+    Batch, Draws, Field, LearningRateSchedule, Learns, Method, ModelInputs, OptimizerConfig, Pass,
+    STUDENT, Strategy, Trained, Training, VideoLatents,
 };
 
 use crate::building::folder;
@@ -125,13 +126,17 @@ fn batch(case: &str, model: &Model, name: &str, golden: &Golden) -> Batch {
     Batch { samples: 1, fields, beside: sample.remove(BESIDE).map(tensor) }
 }
 
-/// What is encoded, the loss and every gradient of a step are diffusers' and PyTorch's.
-#[test]
-fn a_step_equals_pytorch() {
-    let golden = Golden::open();
-    for (case, (name, expert, probability, level)) in CASES {
+/// A case ready to be learnt: its network, and what that is given and should answer.
+struct Lesson {
+    model: Model,
+    strategy: Flexible,
+    inputs: ModelInputs,
+}
+
+impl Lesson {
+    fn of(case: &str, (name, expert, probability, level): Setting, golden: &Golden) -> Lesson {
         let model = Model::open_expert(Path::new(&folder(name)), expert, &Device::flex()).unwrap();
-        let batch = batch(case, &model, name, &golden);
+        let batch = batch(case, &model, name, golden);
         let config = serde_json::json!({
             "name": "text_to_video",
             "first_frame_probability": probability.parse::<f64>().unwrap(),
@@ -140,15 +145,15 @@ fn a_step_equals_pytorch() {
         let sampler = TimestepSampler::uniform(0.0, 1.0).unwrap();
         let geometry = model.description.geometry;
         let strategy = Flexible::new(&config, geometry, Tracks::video(sampler)).unwrap();
-        let draws = Draws::new(0, 1, 0, 1);
-        let scene = strategy.scene(&batch, &draws).unwrap();
+        let scene = strategy.scene(&batch, &Draws::new(0, 1, 0, 1)).unwrap();
         let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level]));
         let noise = golden.get::<5>(case, "noise").unwrap();
         let noise = Tracks::video(patchify(noise, geometry.patch));
         let inputs = strategy.inputs(&model.description.process, &scene, &levels, &noise);
+        Lesson { model, strategy, inputs }
+    }
 
-        let shapes: Vec<(String, Vec<usize>)> =
-            model.store.iter().map(|(name, own)| (name.to_owned(), own.shape.clone())).collect();
+    fn role(&self, name: &'static str) -> Trained {
         let training = Training {
             learns: Learns::All,
             optimizer: OptimizerConfig::default(),
@@ -156,19 +161,18 @@ fn a_step_equals_pytorch() {
             sharding: None,
             layout: Arc::new(OneDevice::default()),
         };
-        let network = Arc::clone(model.network());
-        let mut role = Trained::new(STUDENT, network, model.store.clone(), training).unwrap();
-        let pass = Pass { iteration: 1, draws, share: 1.0, is_last: true };
-        let losses = role.accumulate(&inputs.seen.inputs, &pass, &mut |prediction| {
-            Ok(strategy.loss(prediction, &inputs).total())
-        });
-        let want = values(&golden.get::<1>(case, "loss").unwrap());
-        assert!(off(&losses.unwrap(), &want) < 1e-5, "{case}: the loss is not {want:?}");
+        let network = Arc::clone(self.model.network());
+        Trained::new(name, network, self.model.store.clone(), training).unwrap()
+    }
+
+    /// Every gradient of a role is PyTorch's.
+    #[track_caller]
+    fn agrees(&self, case: &str, role: &Trained, golden: &Golden) {
         let mut compared = 0;
-        for (parameter, shape) in &shapes {
+        for (parameter, own) in self.model.store.iter() {
             let want = golden.get::<1>(case, &format!("gradients.{parameter}"));
             let want = values(&want.unwrap_or_else(|| panic!("{case}: {parameter}")));
-            let found = sketch(&values(&role.gradients()[parameter]), shape);
+            let found = sketch(&values(&role.gradients()[parameter]), &own.shape);
             // Softmax cannot see the bias of keys: its gradient is rounding only, on both sides.
             if !parameter.ends_with("to_k.bias") && !parameter.ends_with("add_k_proj.bias") {
                 let off = off(&found, &want);
@@ -177,5 +181,82 @@ fn a_step_equals_pytorch() {
             }
         }
         assert!(compared > 35, "{case}: {compared} gradients");
+    }
+}
+
+/// What is encoded, the loss and every gradient of a step are diffusers' and PyTorch's.
+#[test]
+fn a_step_equals_pytorch() {
+    let golden = Golden::open();
+    for (case, setting) in CASES {
+        let own = Lesson::of(case, setting, &golden);
+        let mut role = own.role(STUDENT);
+        let pass = Pass { iteration: 1, draws: Draws::new(0, 1, 0, 1), share: 1.0, is_last: true };
+        let losses = role.accumulate(&own.inputs.seen.inputs, &pass, &mut |prediction| {
+            Ok(own.strategy.loss(prediction, &own.inputs).total())
+        });
+        let want = values(&golden.get::<1>(case, "loss").unwrap());
+        assert!(off(&losses.unwrap(), &want) < 1e-5, "{case}: the loss is not {want:?}");
+        own.agrees(case, &role, &golden);
+    }
+}
+
+/// What a golden says instead of what would be drawn.
+struct Fixed {
+    strategy: Flexible,
+    inputs: ModelInputs,
+}
+
+impl Strategy for Fixed {
+    fn name(&self) -> &'static str {
+        self.strategy.name()
+    }
+
+    fn sources(&self) -> Vec<String> {
+        self.strategy.sources()
+    }
+
+    fn scene(&self, batch: &Batch, draws: &Draws) -> train::Result<Scene> {
+        self.strategy.scene(batch, draws)
+    }
+
+    fn levels(&self, scene: &Scene, draws: &Draws) -> train::Result<Tracks<NoiseLevels>> {
+        self.strategy.levels(scene, draws)
+    }
+
+    fn prepare(&self, _: &Process, _: &Batch, _: &Draws) -> train::Result<ModelInputs> {
+        Ok(self.inputs.clone())
+    }
+}
+
+/// Two experts in one run: the one whose turn it is has PyTorch's gradients, the other one none.
+#[test]
+fn a_turn_of_either_expert_equals_pytorch() {
+    let golden = Golden::open();
+    let lessons = || [1, 2].map(|at| Lesson::of(CASES[at].0, CASES[at].1, &golden));
+    let turns = Turns::new(5, 0.4);
+    let experts = lessons().into_iter().zip(EXPERTS).map(|(own, name)| {
+        let role = own.role(name);
+        Expert { role, strategy: Box::new(Fixed { strategy: own.strategy, inputs: own.inputs }) }
+    });
+    let Ok(experts) = experts.collect::<Vec<_>>().try_into() else { panic!("two experts") };
+    let [high, low] = lessons();
+    let process = high.model.description.process.clone();
+    let config = FinetuneConfig::default();
+    let mut method = FinetuneExperts::new(experts, turns, process, config).unwrap();
+    for (at, own) in [high, low].iter().enumerate() {
+        let case = CASES[at + 1].0;
+        let iteration = (1..100).find(|iteration| turns.at(*iteration) == at).unwrap();
+        let draws = Draws::new(5, iteration, 0, 1);
+        let pass = Pass { iteration, draws, share: 1.0, is_last: true };
+        let batch = batch(case, &own.model, "wan-tiny-experts", &golden);
+        let report = method.accumulate(&batch, &pass).unwrap();
+        assert_eq!(method.updates(iteration), [EXPERTS[at]]);
+        let want = values(&golden.get::<1>(case, "loss").unwrap());
+        assert!(off(&report.losses[0].values, &want) < 1e-5, "{case}: the loss is not {want:?}");
+        own.agrees(case, method.role(EXPERTS[at]).unwrap(), &golden);
+        if at == 0 {
+            assert!(method.role(EXPERTS[1]).unwrap().gradients().is_empty(), "it waits");
+        }
     }
 }

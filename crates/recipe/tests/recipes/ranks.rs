@@ -44,7 +44,27 @@ fn recipes(data: &Path, optimizer: &str) -> Vec<(&'static str, Recipe)> {
         ("diffusion forcing", shapes(&forcing)),
         ("lora", stored("wan-lora.yaml", &[STUDENT])),
         ("dmd2", stored("dmd2.yaml", &[STUDENT, "teacher", "critic"])),
+        ("both experts", both_experts(data, optimizer)),
     ]
+}
+
+/// Two experts that take turns, with two averages of which one has a dot in its name.
+fn both_experts(data: &Path, optimizer: &str) -> Recipe {
+    let own = data.with_file_name("experts");
+    if !own.exists() {
+        dataset(&own, "wan-tiny-experts", [2, 4, 6], WAN, false);
+    }
+    let mut overrides = small("wan-tiny-experts", &own, &[STUDENT]);
+    steps(&mut overrides);
+    let more = [
+        "models.student.expert=both".to_owned(),
+        format!("models.student.optimizer={optimizer}"),
+        "levels={video: {kind: uniform, lowest: 0.75}}".to_owned(),
+        "callbacks={ema: [{decay: 0.9}, {decay: 0.99}]}".to_owned(),
+        format!("data.source={{kind: mix, of: [{{path: {}, repeats: 5}}]}}", own.display()),
+    ];
+    overrides.extend(more);
+    read("wan22-expert-lora.yaml", &overrides)
 }
 
 /// What a rank ends with.

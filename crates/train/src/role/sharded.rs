@@ -80,9 +80,10 @@ impl Trained {
         let shards = self.shards.as_ref()?;
         let role = self.name;
         let below = |prefix: &str| key.strip_prefix(prefix).map(str::to_owned);
+        // An average may have its decay in its name, and with it a dot.
         let of_callback = || {
-            let (_, rest) = key.strip_prefix("callbacks.")?.split_once('.')?;
-            rest.strip_prefix(&format!("{role}.")).map(str::to_owned)
+            let (_, name) = key.strip_prefix("callbacks.")?.split_once(&format!(".{role}."))?;
+            Some(name.to_owned())
         };
         let name = below(&format!("roles.{role}.{MODULE}."))
             .or_else(|| below(&format!("optimizers.{role}.")))
