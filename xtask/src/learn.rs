@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::process::{self, command};
+use crate::wan_i2v;
 
 /// Where results are written.
 const RESULTS: &str = "benches/LEARNING.md";
@@ -26,6 +27,10 @@ pub(crate) struct Options {
     /// A trained model of the shapes world to start from, instead of the lesson `base`
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
+    /// For `wan-i2v`: this interpreter, which has tools/goldens/requirements.txt installed, instead of
+    /// making target/venv-goldens
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
     /// Write the results to benches/LEARNING.md
     #[arg(long)]
     record: bool,
@@ -66,7 +71,9 @@ const SOUND_OF_VIDEO: &str = "--task sound-of-video --guidance 1";
 const TONE: &str = "/tone/percent";
 const KEPT: &str = "/kept_decibels";
 
-const LESSONS: [Lesson; 8] = [
+const PICTURE: &str = "--task picture --frames 9 --enlarged 2 --steps 16 --guidance 2";
+
+const LESSONS: [Lesson; 9] = [
     Lesson {
         name: "base",
         recipe: "recipes/reference.yaml",
@@ -90,6 +97,16 @@ const LESSONS: [Lesson; 8] = [
                 KEPT,
                 20.0,
             ),
+        ],
+    },
+    Lesson {
+        name: "wan-i2v",
+        recipe: "recipes/learn/wan-i2v.yaml",
+        // The folder that it starts from is made for it.
+        from: ("wan-i2v", &[]),
+        exams: &[
+            ask("first picture given to a Wan, caption obeyed", PICTURE, SCORE, 85.0),
+            ask("first picture kept, dB at worst", PICTURE, KEPT, 20.0),
         ],
     },
     Lesson {
@@ -156,7 +173,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     for lesson in &LESSONS {
         if options.names.is_empty() || options.names.iter().any(|name| name == lesson.name) {
-            rows.extend(lesson.run(root, options.base.as_deref())?);
+            rows.extend(lesson.run(root, options)?);
         }
     }
     let table = format!(
@@ -183,9 +200,14 @@ fn folder(root: &Path, name: &str) -> PathBuf {
 
 impl Lesson {
     /// Trains and examines; returns a row of the table for each exam.
-    fn run(&self, root: &Path, given: Option<&Path>) -> Result<Vec<String>> {
+    fn run(&self, root: &Path, options: &Options) -> Result<Vec<String>> {
         let own = folder(root, self.name);
         fs::create_dir_all(&own).with_context(|| format!("cannot make {}", own.display()))?;
+        let given = options.base.as_deref();
+        let sets = match self.name {
+            "wan-i2v" => wan_i2v::make(root, &own, options.python.as_deref())?,
+            _ => Vec::new(),
+        };
         let begun = Instant::now();
         let mut train = moviola(root);
         train.arg("train").arg(self.recipe).arg("--run").arg(own.join("run"));
@@ -194,6 +216,9 @@ impl Lesson {
         let base = given.filter(|_| lesson == "base").map_or(trained, Path::to_path_buf);
         for role in roles {
             train.arg("--set").arg(format!("models.{role}.from={}", base.display()));
+        }
+        for set in &sets {
+            train.arg("--set").arg(set);
         }
         process::run(&mut train)?;
         let seconds = begun.elapsed().as_secs_f64();
@@ -271,7 +296,7 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn moviola(root: &Path) -> Command {
+pub(crate) fn moviola(root: &Path) -> Command {
     let mut command = Command::new(root.join("target/release/moviola"));
     command.current_dir(root);
     command

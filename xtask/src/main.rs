@@ -22,6 +22,7 @@ mod serve;
 mod tidy;
 mod tour;
 mod venv;
+mod wan_i2v;
 
 /// Moviola's own commands; run them as `cargo xtask <command>`.
 #[derive(Parser)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::Device;
-use data::world::{Colour, MovingShape, Tone, World, WorldOptions};
+use data::world::{Colour, MovingShape, Tone, WorldOptions};
 use engine::{Pipeline, Progress, Request, Setup, Silent, Solving};
 use recipe::{Answer, Exam, Score, ShapesConfig, Task};
 use serde_json::json;
@@ -25,9 +25,10 @@ pub(crate) struct Arguments {
     /// A folder that `moviola quickstart` or `moviola export` wrote
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// What a question gives beside its caption: text (nothing), first-frame, recolour (the same clip
-    /// in another colour), inpaint (the left half), with-sound (nothing; the tone is made too) or
-    /// sound-of-video (the clip and no caption; the tone is made)
+    /// What a question gives beside its caption: text (nothing), first-frame, picture (the same, as
+    /// models of image to video take it), recolour (the same clip in another colour), inpaint (the left
+    /// half), with-sound (nothing; the tone is made too) or sound-of-video (the clip and no caption; the
+    /// tone is made)
     #[arg(long, value_name = "TASK", default_value = "text", value_parser = task)]
     task: Task,
     /// Answer with what is given and black for the rest, instead of asking the model
@@ -36,6 +37,12 @@ pub(crate) struct Arguments {
     /// Colours to ask for; repeat it for several [default: the four of training]
     #[arg(long, value_name = "WORD", value_parser = colour)]
     colour: Vec<String>,
+    /// Frames of a clip
+    #[arg(long, value_name = "N", default_value_t = WorldOptions::default().frames)]
+    frames: usize,
+    /// How many times as high and wide as 32 pixels the world is, all in it included
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32))]
+    enlarged: u16,
     #[command(flatten)]
     sampling: Sampling,
     /// Write everything as JSON
@@ -101,7 +108,8 @@ fn examine(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
         return Err(Failure::refused(reason));
     }
     let tone = task.sounds().then(Tone::default);
-    let world = WorldOptions { tone, ..WorldOptions::default() };
+    let usual = WorldOptions::default().enlarged(usize::from(arguments.enlarged));
+    let world = WorldOptions { tone, frames: arguments.frames, ..usual };
     let shapes =
         ShapesConfig { world, colours: arguments.colour.clone(), ..ShapesConfig::default() };
     let mut bars = Bars::new(voice, clock, signals::watch()?);
@@ -111,7 +119,7 @@ fn examine(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
             let reason = "--without-model: nothing runs, so ranks would do nothing; leave them out";
             return Err(Failure::refused(reason));
         }
-        true => Exam::new(task, shapes.rendered()?, &shapes.scenes()?).without_a_model()?,
+        true => Exam::new(task, shapes.world()?, &shapes.scenes()?).without_a_model()?,
         false => {
             let mut model = Pipeline::open(&arguments.model, &Setup::new(&Device::flex()))?;
             silenced = model.description().sound.is_some() && !task.sounds();
@@ -127,7 +135,7 @@ fn examine(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
     }
     if let Some(folder) = &arguments.questions {
         let sampling = arguments.sampling.for_exams();
-        let exam = Exam::new(task, shapes.rendered()?, &shapes.scenes()?);
+        let exam = Exam::new(task, shapes.world()?, &shapes.scenes()?);
         let request = Request { without_audio: silenced, ..exam.request(&sampling)? };
         questions::write(folder, &arguments.model, &request, &answers)?;
     }
@@ -183,8 +191,7 @@ pub(crate) fn sit(
 fn exam(task: Task, shapes: &ShapesConfig) -> Outcome<Exam> {
     let scenes: Vec<MovingShape> =
         ShapesConfig { withheld: Vec::new(), ..shapes.clone() }.scenes()?;
-    World::new(shapes.world, shapes.seed).map_err(recipe::Error::from)?;
-    Ok(Exam::new(task, shapes.rendered()?, &scenes))
+    Ok(Exam::new(task, shapes.world()?, &scenes))
 }
 
 /// What is asked for comes from arguments here, not from a recipe.

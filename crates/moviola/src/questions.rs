@@ -23,6 +23,11 @@ pub(crate) fn write(folder: &Path, model: &Path, request: &Request, answers: &[A
         let given = &request.given[at];
         let clips =
             [("video-prefix", &given.video_prefix), ("video", &given.video), ("mask", &given.mask)];
+        if let Some(Media::Frames(frames)) = &given.image {
+            let path = own.join("image.png");
+            write_frames(&path, frames)?;
+            words.extend(["--image".to_owned(), path.display().to_string()]);
+        }
         let reference = given.references.first().map(|(media, _)| media.clone());
         for (name, media) in clips.into_iter().chain([("reference", &reference)]) {
             if let Some(Media::Frames(frames)) = media {

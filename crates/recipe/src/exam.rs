@@ -9,7 +9,7 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use data::Clip;
 use data::media::{Frame, Waveform};
-use data::world::{Judge, MovingShape, Rendered, Tone};
+use data::world::{Judge, MovingShape, SpaceToDepth, Tone, Words, World};
 use engine::{Frames, Given, Media, Pipeline, Progress, Request, Solving};
 use families::Text;
 
@@ -33,6 +33,8 @@ pub enum Task {
     Text,
     /// The first latent frame.
     FirstFrame,
+    /// The first picture, to models of image to video.
+    Picture,
     /// The same clip in another colour; what is made must move where it moves.
     Recolour,
     /// All but the right half of every frame.
@@ -45,9 +47,10 @@ pub enum Task {
 
 impl Task {
     /// All of them, as commands call them.
-    pub const ALL: [(&'static str, Task); 6] = [
+    pub const ALL: [(&'static str, Task); 7] = [
         ("text", Task::Text),
         ("first-frame", Task::FirstFrame),
+        ("picture", Task::Picture),
         ("recolour", Task::Recolour),
         ("inpaint", Task::Inpaint),
         ("with-sound", Task::WithSound),
@@ -74,7 +77,9 @@ pub struct Sampling {
 /// Questions in a world, with whoever reads the answers.
 pub struct Exam {
     task: Task,
-    rendered: Rendered,
+    world: World,
+    /// How first frames become latents and back.
+    codec: SpaceToDepth,
     scenes: Vec<MovingShape>,
     judge: Judge,
 }
@@ -92,7 +97,7 @@ pub struct Answer {
     /// Whether the tone is right, if there is one.
     pub tone: Option<bool>,
     /// How near it is to what was given, in decibels: in its first frame if that was given, before it is
-    /// put back, and in all frames if it was to be recoloured.
+    /// put back where it is, and in all frames if it was to be recoloured.
     pub kept: Option<f64>,
 }
 
@@ -105,12 +110,12 @@ impl Answer {
 }
 
 impl Exam {
-    /// All scenes of a world twice. `rendered` says how clips become latents.
-    pub fn new(task: Task, rendered: Rendered, scenes: &[MovingShape]) -> Exam {
-        let judge = Judge::new(rendered.world.options());
+    /// All scenes of a world twice.
+    pub fn new(task: Task, world: World, scenes: &[MovingShape]) -> Exam {
+        let (judge, codec) = (Judge::new(world.options()), SpaceToDepth::default());
         let count = scenes.len() * ROUNDS;
         let scenes = scenes.iter().copied().cycle().take(count).collect();
-        Exam { task, rendered, scenes, judge }
+        Exam { task, world, codec, scenes, judge }
     }
 
     /// How many questions there are.
@@ -142,7 +147,7 @@ impl Exam {
             Task::SoundOfVideo => String::new(),
             _ => scene.to_string(),
         };
-        let options = self.rendered.world.options();
+        let options = self.world.options();
         let given = (0..self.len()).map(|at| self.given(at)).collect::<Result<_>>()?;
         Ok(Request {
             prompts: self.scenes.iter().map(caption).collect(),
@@ -165,7 +170,12 @@ impl Exam {
     /// The model does not fit the world.
     pub fn request_to(&self, pipeline: &Pipeline, sampling: &Sampling) -> Result<Request> {
         let model = pipeline.description();
-        if !matches!(&model.text, Text::Words(words) if *words == self.rendered.words) {
+        let knows = match &model.text {
+            Text::Words(words) => *words == Words::default(),
+            // With the picture before it, a model needs to know no more than words.
+            Text::Encoders { .. } => self.task == Task::Picture,
+        };
+        if !knows {
             return Err(Error::Recipe(format!(
                 "a {} model knows nothing of the shapes world; exams are for models that learnt it",
                 model.family.title
@@ -199,13 +209,18 @@ impl Exam {
     /// What question `at` gives beside its caption.
     fn given(&self, at: usize) -> Result<Given> {
         let clip = || frames(&self.true_clip(at));
-        let size = self.rendered.world.options();
+        let size = self.world.options();
         Ok(match self.task {
             Task::Text | Task::WithSound => Given::default(),
             Task::FirstFrame => {
                 let mut first = clip()?;
                 first.truncate(self.first_frames());
                 Given { video_prefix: Some(media(first)), ..Given::default() }
+            }
+            Task::Picture => {
+                let mut first = clip()?;
+                first.truncate(1);
+                Given { image: Some(media(first)), ..Given::default() }
             }
             Task::Recolour => {
                 let reference = media(frames(&self.recoloured(at))?);
@@ -225,7 +240,7 @@ impl Exam {
 
     /// Frames of the first latent frame.
     fn first_frames(&self) -> usize {
-        let [frames, _, _] = self.rendered.codec.block();
+        let [frames, _, _] = self.codec.block();
         frames
     }
 
@@ -238,6 +253,7 @@ impl Exam {
             for (place, value) in clip.frame_mut(frame).iter_mut().enumerate() {
                 let shown = match self.task {
                     Task::FirstFrame => frame < self.first_frames(),
+                    Task::Picture => frame == 0,
                     Task::Inpaint => 2 * (place / 3 % width) < width,
                     Task::SoundOfVideo => true,
                     Task::Text | Task::Recolour | Task::WithSound => false,
@@ -252,7 +268,7 @@ impl Exam {
 
     /// What the world itself shows for a question.
     fn true_clip(&self, at: usize) -> Clip {
-        self.rendered.world.show_scene(self.scenes[at], FIRST_CLIP + at as u64).clip
+        self.world.show_scene(self.scenes[at], FIRST_CLIP + at as u64).clip
     }
 
     /// The clip of a question in another of the world's colours.
@@ -263,17 +279,16 @@ impl Exam {
         colours.dedup();
         colours.retain(|colour| *colour != scene.colour);
         let colour = colours.get(at % colours.len().max(1)).copied().unwrap_or(scene.colour);
-        let world = &self.rendered.world;
-        world.show_scene(MovingShape { colour, ..scene }, FIRST_CLIP + at as u64).clip
+        self.world.show_scene(MovingShape { colour, ..scene }, FIRST_CLIP + at as u64).clip
     }
 
     /// Reads the answers; `unpasted` are the latents `[B, C, f, h, w]` without what was given.
     fn mark(&self, made: Made, unpasted: Option<Tensor<5>>) -> Result<Vec<Answer>> {
         let bare = match (unpasted, self.task) {
-            (Some(latents), Task::FirstFrame) => self.rendered.codec.decode(latents)?,
+            (Some(latents), Task::FirstFrame) => self.codec.decode(latents)?,
             _ => made.clips.clone(),
         };
-        let tone = self.rendered.world.options().tone;
+        let tone = self.world.options().tone;
         let answer = |(at, clip): (usize, Clip)| {
             let (scene, truth) = (self.scenes[at], self.true_clip(at));
             let read = self.judge.read(&clip);
@@ -283,7 +298,9 @@ impl Exam {
                 read.direction == Some(scene.direction),
             ];
             let kept = match self.task {
-                Task::FirstFrame => Some(nearness(bare[at].frame(0), truth.frame(0))),
+                Task::FirstFrame | Task::Picture => {
+                    Some(nearness(bare[at].frame(0), truth.frame(0)))
+                }
                 Task::Recolour => Some(nearness(clip.pixels(), truth.pixels())),
                 _ => None,
             };

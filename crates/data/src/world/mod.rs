@@ -78,6 +78,21 @@ impl Default for WorldOptions {
     }
 }
 
+impl WorldOptions {
+    /// The same world in frames so many times as high and wide.
+    #[must_use]
+    pub fn enlarged(self, times: usize) -> WorldOptions {
+        let larger = |range: [f64; 2]| range.map(|pixels| pixels * times as f64);
+        WorldOptions {
+            height: self.height.saturating_mul(times),
+            width: self.width.saturating_mul(times),
+            size: larger(self.size),
+            speed: larger(self.speed),
+            ..self
+        }
+    }
+}
+
 /// A world that can be: every clip of it keeps its shape within the frame.
 #[derive(Clone, Debug)]
 pub struct World {

@@ -330,3 +330,22 @@ fn a_model_of_texts_and_pictures_is_trained() {
         );
     assert!(out.status.success(), "{}", words(&out));
 }
+
+/// A model of image to video is examined with the first picture of a clip; one that never saw the world knows nothing.
+#[test]
+fn an_exam_gives_the_first_picture() {
+    let place = Workplace::new();
+    let model = goldens().join("wan-tiny-i2v").to_str().unwrap().to_owned();
+    let marks = place.text("marks.json");
+    let exam = ["exam", "--model", &model, "--frames", "9", "--steps", "1", "--guidance", "1"];
+    let asked = ["--task", "picture", "--colour", "red", "--output", &marks];
+    let out = run(&[&exam[..], &asked].concat());
+    assert!(out.status.success(), "{}", words(&out));
+    let marks: Value = serde_json::from_str(&fs::read_to_string(&marks).unwrap()).unwrap();
+    assert_eq!(marks["score"]["of"], 24, "{marks}");
+    assert_eq!(marks["score"]["right"], 0, "{marks}");
+    assert!(marks["kept_decibels"].as_f64().is_some_and(|kept| kept < 20.0), "{marks}");
+    let out = run(&[&exam[..], &["--task", "text"]].concat());
+    assert_eq!(out.status.code(), Some(2), "{}", words(&out));
+    assert!(words(&out).contains("knows nothing of the shapes world"), "{}", words(&out));
+}

@@ -24,7 +24,7 @@ fn shapes(task: Task) -> ShapesConfig {
 fn exam(task: Task) -> (Exam, Vec<MovingShape>) {
     let shapes = shapes(task);
     let scenes = shapes.scenes().unwrap();
-    (Exam::new(task, shapes.rendered().unwrap(), &scenes), scenes)
+    (Exam::new(task, shapes.world().unwrap(), &scenes), scenes)
 }
 
 fn right(answers: &[Answer]) -> usize {
