@@ -10,7 +10,7 @@ import bad
 import lasting
 from server import Server
 
-PARTS = ["api", "load", "kill", "bad"]
+PARTS = ["api", "load", "kill", "bad", "schema"]
 
 
 def shapes_model(moviola, root, folder):
@@ -32,6 +32,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--bad", type=int, default=100_000)
+    parser.add_argument("--plot")
+    parser.add_argument("--schema", type=int, default=200)
     options = parser.parse_args()
     golden = lambda name: os.path.join(options.root, "goldens", name)
     with tempfile.TemporaryDirectory() as folder:
@@ -50,11 +52,17 @@ def main():
                 path = os.path.join(place, "keys.txt")
                 open(path, "w").write("".join(f"client{at}:{key}\n" for at, key in enumerate(keys)))
                 server = Server(options.moviola, place, [shapes], "--keys", path, "--queue", "100").start()
-                lasting.load(server, [("shapes", 8)], keys, options.jobs)
+                lasting.load(server, [("shapes", 8)], keys, options.jobs, options.plot)
                 server.stop()
             elif part == "kill":
                 server = Server(options.moviola, place, [shapes], "--queue", "10000")
                 lasting.kills(server, "shapes", 8, options.kills)
+                server.stop()
+            elif part == "schema":
+                import schema
+                limits = ["--queue", "4", "--pixel-steps", "200000", "--receive", "2", "--idle", "5"]
+                server = Server(options.moviola, place, [shapes, golden("pixart-tiny")], *limits).start()
+                schema.run(server, options.schema)
                 server.stop()
             else:
                 server = Server(options.moviola, place, [shapes, golden("wan-tiny-i2v"), golden("pixart-tiny")], "--receive", "2", "--idle", "5").start()

@@ -9,7 +9,21 @@ import time
 from server import small
 
 
-def load(server, models, keys, jobs):
+def plot(path, memory, jobs):
+    """Memory over time, as a drawing."""
+    seconds, most = memory[-1][0], max(mb for _, mb in memory) * 1.15
+    step = max(1, len(memory) // 600)
+    points = " ".join(f"{50 + 530 * moment / seconds:.1f},{180 - 165 * mb / most:.1f}" for moment, mb in memory[::step])
+    grid = "".join(f'<line x1="50" x2="580" y1="{180 - 165 * mb / most:.1f}" y2="{180 - 165 * mb / most:.1f}" stroke="#ccc"/>'
+                   f'<text x="44" y="{184 - 165 * mb / most:.1f}" text-anchor="end">{mb:.0f}</text>' for mb in [0, most / 4, most / 2, most * 3 / 4])
+    open(path, "w").write(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 210" font-family="sans-serif" font-size="11" fill="#666">'
+        f'<rect width="600" height="210" fill="#fff"/>{grid}<polyline points="{points}" fill="none" stroke="#b4541a" stroke-width="1.5"/>'
+        f'<text x="50" y="200">0 s</text><text x="580" y="200" text-anchor="end">{seconds:.0f} s</text>'
+        f'<text x="315" y="200" text-anchor="middle">resident MB while {jobs} jobs are made</text></svg>\n')
+
+
+def load(server, models, keys, jobs, drawing=None):
     """So many jobs of so many clients at once; status calls meanwhile."""
     headers = [{"Authorization": f"Bearer {key}"} for key in keys]
     each = jobs // len(keys)
@@ -63,7 +77,11 @@ def load(server, models, keys, jobs):
     print(f"{jobs} jobs of {len(keys)} clients: {seconds:.1f} s, {refused[0]} times 429; {len(waits)} status calls: "
           f"p50 {1000 * waits[len(waits) // 2]:.1f} ms, p99 {1000 * waits[len(waits) * 99 // 100]:.1f} ms, most {1000 * waits[-1]:.1f} ms; "
           f"most that a client was ahead {spread}; memory by tenths {[round(own) for own in tenths]} MB")
-    return waits[len(waits) * 99 // 100], tenths, spread
+    if drawing:
+        plot(drawing, memory, jobs)
+    p99 = waits[len(waits) * 99 // 100]
+    assert p99 < 0.05, f"a status call takes {1000 * p99:.0f} ms"
+    assert tenths[-1] < 1.25 * max(tenths[1:4]), f"memory grows: {tenths}"
 
 
 def kills(server, model, frames, rounds):

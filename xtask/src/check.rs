@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::process::{self, command};
-use crate::tidy;
+use crate::{studio, tidy};
 
 /// One step: its name, how to repeat it alone, and what it does.
 struct Step {
@@ -21,7 +21,7 @@ enum Outcome {
     Skipped(&'static str),
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step { name: "fmt", repeat: "cargo fmt --all", run: fmt },
     Step { name: "tidy", repeat: "cargo xtask tidy", run: run_tidy },
     Step { name: "deny", repeat: "cargo deny check bans licenses sources", run: deny },
@@ -36,6 +36,7 @@ const STEPS: [Step; 7] = [
         run: docs,
     },
     Step { name: "tests", repeat: "cargo xtask test", run: tests },
+    Step { name: "studio", repeat: "cargo xtask studio-test", run: run_studio },
     Step { name: "mpi", repeat: "cargo xtask mpi", run: mpi },
 ];
 
@@ -98,6 +99,11 @@ fn docs(root: &Path) -> Result<Outcome> {
 fn tests(root: &Path) -> Result<Outcome> {
     run_tests(root)?;
     Ok(Outcome::Passed)
+}
+
+/// The page in a browser; without one, and where none can be installed, it is said to be skipped.
+fn run_studio(root: &Path) -> Result<Outcome> {
+    Ok(studio::check(root)?.map_or(Outcome::Passed, Outcome::Skipped))
 }
 
 fn mpi(root: &Path) -> Result<Outcome> {

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask check | tidy | test | mpi | hosts | break | fuzz | tour | serve-test | goldens | bench | learn`.
+//! The project's own commands: `cargo xtask check | tidy | test | mpi | hosts | break | fuzz | tour | serve-test | studio-test | goldens | bench | learn`.
 //!
 //! Everything that a person or CI does to this repository, beyond plain cargo, is here and written
 //! in Rust, so that a new machine needs nothing but a Rust toolchain to run the checks.
@@ -19,6 +19,7 @@ mod hosts;
 mod learn;
 mod process;
 mod serve;
+mod studio;
 mod tidy;
 mod tour;
 mod venv;
@@ -52,6 +53,8 @@ enum Command {
     Tour(tour::Options),
     /// Try the server from outside: openai-python, load, `kill -9`, bad input
     ServeTest(serve::Options),
+    /// Try the studio page in a headless Chromium: clips, comparisons, keys, training, a phone
+    StudioTest(studio::Options),
     /// Make the reference files in goldens/ anew with PyTorch and diffusers
     Goldens(goldens::Options),
     /// Train on the shapes world in every way there is, and score what was learnt
@@ -82,6 +85,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Command::Fuzz(options) => fuzz::run(&root, &options),
         Command::Tour(options) => tour::run(&root, &options),
         Command::ServeTest(options) => serve::run(&root, &options),
+        Command::StudioTest(options) => studio::run(&root, &options),
         Command::Goldens(options) => goldens::run(&root, &options),
         Command::Learn(options) => learn::run(&root, &options),
         Command::Bench(options) => bench::run(&root, &options),

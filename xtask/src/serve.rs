@@ -13,7 +13,7 @@ pub(crate) struct Options {
     /// An interpreter that has tools/serve/requirements.txt installed
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
-    /// Some of the parts: api, load, kill, bad; repeat it for several
+    /// Some of the parts: api, load, kill, bad, schema; repeat it for several
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
     /// Jobs of the load
@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// Bad requests
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     bad: usize,
+    /// Cases that schemathesis makes up of each call
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    schema: usize,
     /// The binary to try instead of one that is built now
     #[arg(long, value_name = "PATH")]
     moviola: Option<PathBuf>,
@@ -43,9 +46,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let python = venv::choose(options.python.as_deref(), root, "venv-serve", &requirements)?;
     let mut drive = command(&python.to_string_lossy(), "tools/serve/drive.py", root);
     drive.arg("--moviola").arg(moviola).arg("--root").arg(root);
-    for (name, count) in
-        [("--jobs", options.jobs), ("--kills", options.kills), ("--bad", options.bad)]
-    {
+    for (name, count) in [
+        ("--jobs", options.jobs),
+        ("--kills", options.kills),
+        ("--bad", options.bad),
+        ("--schema", options.schema),
+    ] {
         drive.arg(name).arg(count.to_string());
     }
     for part in &options.only {

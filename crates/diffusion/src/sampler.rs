@@ -28,10 +28,8 @@ pub struct Sampler {
 /// What a run starts from: all noise belongs to (seed, sample).
 #[derive(Clone, Debug)]
 pub struct Noise {
-    /// The seed of all noise.
-    pub seed: u64,
-    /// The number of each sample of the scene.
-    pub samples: Vec<u64>,
+    /// The seed and the number of each sample of the scene.
+    pub samples: Vec<(u64, u64)>,
     /// Tokens to start from instead, `[B, N, C]`.
     pub initial: Tracks<Tensor<3>>,
 }
@@ -363,18 +361,20 @@ impl Noise {
     /// Noise from a seed for samples that are numbered from `first` on.
     pub fn from_seed(seed: u64, first: u64, samples: usize) -> Noise {
         Noise {
-            seed,
-            samples: (first..first + samples as u64).collect(),
+            samples: (first..first + samples as u64).map(|sample| (seed, sample)).collect(),
             initial: Tracks::default(),
         }
     }
 
     /// Standard normal noise `[B, N, C]` for a track.
     fn draw(&self, track: &Track, name: &str, stream: &str, step: u64) -> Tensor<3> {
-        let draw = Draw::new(self.seed).stream(stream).step(step);
-        // The video has the stream to itself, as it had before there was sound.
-        let draw = if name == "video" { draw } else { draw.stream(name) };
-        let each = self.samples.iter().map(|sample| track.noise(draw.sample(*sample)));
+        let draw = |seed: u64| {
+            let draw = Draw::new(seed).stream(stream).step(step);
+            // The video has the stream to itself, as it had before there was sound.
+            if name == "video" { draw } else { draw.stream(name) }
+        };
+        let each =
+            self.samples.iter().map(|(seed, sample)| track.noise(draw(*seed).sample(*sample)));
         Tensor::cat(each.collect(), 0)
     }
 }

@@ -44,6 +44,9 @@ pub struct Request {
     pub only_audio: bool,
     /// The seed of all noise.
     pub seed: u64,
+    /// A seed of its own for each prompt, if not empty: then the samples of each are numbered and made as if it were
+    /// asked for alone.
+    pub seeds: Vec<u64>,
     /// The number of the first sample: sample `n` of another request is sample `n` of this one too.
     pub first_sample: u64,
     /// Samples per prompt.
@@ -97,6 +100,7 @@ impl Default for Request {
             without_audio: false,
             only_audio: false,
             seed: 0,
+            seeds: Vec::new(),
             first_sample: 0,
             count: 1,
             max_tokens: None,
@@ -181,6 +185,14 @@ pub enum Audio {
 }
 
 impl Request {
+    /// The seed and the number that the noise of a sample belongs to.
+    pub(crate) fn noise_of(&self, sample: usize) -> (u64, u64) {
+        match self.seeds.get(sample / self.count.max(1)) {
+            Some(seed) => (*seed, self.first_sample + (sample % self.count) as u64),
+            None => (self.seed, self.first_sample + sample as u64),
+        }
+    }
+
     /// How many samples it makes of `prompts` prompts.
     ///
     /// # Errors

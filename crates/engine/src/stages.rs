@@ -196,7 +196,7 @@ impl Pipeline {
             let given = job.noise.clone();
             let noise = Noise {
                 initial: given.map(|noise| noise.slice_dim(0, samples.clone())),
-                ..Noise::from_seed(request.seed, request.first_sample + first as u64, samples.len())
+                samples: samples.clone().map(|sample| request.noise_of(sample)).collect(),
             };
             let unconditional = joined_texts(&negatives);
             let mut watched = Watched {

@@ -96,6 +96,20 @@ impl LayoutArguments {
             || self.degrees().iter().any(|(_, degree)| degree.is_some())
     }
 
+    /// What was said, as one would say it.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let said = serde_json::to_value(self).expect("arguments are plain JSON");
+        let said = said.as_object().into_iter().flatten();
+        said.flat_map(|(key, value)| {
+            let value = match value.as_array() {
+                Some(all) => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+                None => value.to_string(),
+            };
+            [format!("--{}", key.replace('_', "-")), value]
+        })
+        .collect()
+    }
+
     fn degrees(&self) -> [(Axis, Option<usize>); 6] {
         [
             (Axis::Data, self.data),

@@ -11,6 +11,7 @@ use serve::{Executor, Keys, Limits, Model, Retention, Server, Settings};
 
 use crate::failure::{Failure, Outcome};
 use crate::generate::{self, Dtype, Quantize};
+use crate::launch::Process;
 use crate::layout::LayoutArguments;
 use crate::ranked::{self, Nobody};
 use crate::voice::{Voice, bytes};
@@ -117,6 +118,12 @@ const EXAMPLES: &str = "Examples:
 /// # Errors
 /// A model, a file or the address cannot be used.
 pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
+    if let Some(process) = Process::of_job().filter(|process| process.size > 1) {
+        let count = process.size;
+        return Err(Failure::Refused(format!(
+            "serve is one process, and {count} were started; start it alone, with --ranks {count} for ranks as threads"
+        )));
+    }
     let setup =
         generate::setup(&arguments.device, arguments.dtype, arguments.quantize, arguments.offload)?;
     let mut models = Vec::new();
@@ -124,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
         let (name, source) = named(asked);
         let path = folder::locate(source, &hub::from_environment())?;
         voice.detail(&format!("model {name}: {}", path.display()));
-        models.push(Model::open(&name, &path, &setup)?);
+        models.push(Model::open(&name, &path, &setup)?.with_command(arguments.command(source)));
     }
     let names: Vec<String> = models.iter().map(|model| model.id().to_owned()).collect();
     let settings = arguments.settings()?;
@@ -156,6 +163,21 @@ fn named(asked: &str) -> (String, &str) {
 }
 
 impl Arguments {
+    /// What `generate` is told to open a model as it is served.
+    fn command(&self, source: &str) -> Vec<String> {
+        let place = PathBuf::from(source).canonicalize();
+        let place = place.map_or(source.to_owned(), |path| path.display().to_string());
+        let mut words = vec!["--model".to_owned(), place];
+        if self.dtype == Dtype::Bf16 {
+            words.extend(["--dtype", "bf16"].map(str::to_owned));
+        }
+        if self.quantize.is_some() {
+            words.extend(["--quantize", "int8"].map(str::to_owned));
+        }
+        words.extend(self.layout.words());
+        words
+    }
+
     fn settings(&self) -> Outcome<Settings> {
         let own = &self.limits;
         for (flag, folder) in [("--loras", &self.loras), ("--runs", &self.runs)] {

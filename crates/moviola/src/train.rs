@@ -1,5 +1,6 @@
 //! `moviola train`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use comm::{Mesh, MeshShape};
 use journal::Page;
 use recipe::Recipe;
+use serve::Viewer;
 
 use crate::changes::Changes;
 use crate::failure::{Failure, Outcome};
@@ -73,6 +75,10 @@ pub(crate) struct Arguments {
     /// [default: parallel.shard, or all]
     #[arg(long, value_name = "S")]
     shard: Option<usize>,
+    /// Show the run on a page while it trains, to this machine only, and print where; with a value, there
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true,
+        default_missing_value = "127.0.0.1:0", requires = "run", conflicts_with = "dry_run")]
+    watch: Option<SocketAddr>,
     /// How many seconds a rank waits for another
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
@@ -81,6 +87,7 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "Examples:
   moviola train recipes/quickstart.yaml --run runs/shapes
   moviola train recipes/quickstart.yaml --run runs/short --set loop.steps=200
+  moviola train recipes/quickstart.yaml --run runs/shapes --watch
   moviola train --run runs/short --set loop.steps=400
   moviola train --run runs/short --change models.student.rate.peak=5e-5
   moviola train --run runs/other --resume runs/short/checkpoints/checkpoint-00000200 \\
@@ -115,6 +122,7 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
         return threads::within(arguments.threads, || dry_run(&recipe, shape, &device));
     }
     threads::count(arguments.threads)?;
+    let _shown = show(arguments, voice)?;
     let going = Going { resume: arguments.resume.clone(), changes: changed };
     let stop = signals::watch()?;
     let learn = |ranks| learn(arguments, (&recipe, &path), &device, (voice, &stop), &going, ranks);
@@ -129,6 +137,17 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
             })
         }
     }
+}
+
+/// The page of the run, if it is asked for: the first of several processes shows it.
+fn show(arguments: &Arguments, voice: Voice) -> Outcome<Option<Viewer>> {
+    let Some((listen, run)) = arguments.watch.zip(arguments.run.as_ref()) else { return Ok(None) };
+    if !launch::is_first() {
+        return Ok(None);
+    }
+    let viewer = Viewer::open(run, listen)?;
+    voice.say(&format!("watch it at http://{}/", viewer.address()));
+    Ok(Some(viewer))
 }
 
 /// The degrees that are asked for, as values of the recipe.

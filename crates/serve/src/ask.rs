@@ -116,6 +116,22 @@ impl PictureFormat {
 }
 
 impl Ask {
+    /// Whether another clip can be made in the same run: it differs in its prompt, its seed and what is given only. No
+    /// clip is another for it, because no row of a product depends on the others.
+    pub(crate) fn shares_a_run(&self, other: &Ask) -> bool {
+        let alike = |ask: &Ask| Ask {
+            prompt: String::new(),
+            seed: 0,
+            given: Vec::new(),
+            remixed_from: None,
+            ..ask.clone()
+        };
+        let is_clip = self.makes == Makes::Video && self.previews == 0;
+        // The size may follow a picture.
+        let is_sized = |ask: &Ask| ask.given.is_empty() || ask.numbers.width.is_some();
+        is_clip && alike(self) == alike(other) && (is_sized(self) && is_sized(other))
+    }
+
     /// The engine's request, whose files are in `folder`.
     pub(crate) fn request(&self, folder: &Path) -> Request {
         let mut given = Given::default();

@@ -16,6 +16,7 @@ mod model;
 mod output;
 mod server;
 mod upload;
+mod viewer;
 mod watch;
 mod worker;
 
@@ -24,4 +25,5 @@ pub use keys::Keys;
 pub use limits::{Limits, Retention};
 pub use model::Model;
 pub use server::{Server, Settings};
+pub use viewer::Viewer;
 pub use worker::Executor;

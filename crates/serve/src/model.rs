@@ -20,6 +20,7 @@ pub struct Model {
     id: String,
     description: Description,
     template: Mutex<Pipeline>,
+    command: Vec<String>,
 }
 
 impl Model {
@@ -30,7 +31,24 @@ impl Model {
     pub fn open(id: &str, path: &Path, setup: &Setup) -> Result<Model> {
         let pipeline = Pipeline::open(path, setup)?;
         let description = pipeline.description().clone();
-        Ok(Model { id: id.to_owned(), description, template: Mutex::new(pipeline) })
+        Ok(Model {
+            id: id.to_owned(),
+            description,
+            template: Mutex::new(pipeline),
+            command: Vec::new(),
+        })
+    }
+
+    /// The same, which `moviola generate` opens in the same way with these arguments: the page tells them to
+    /// whoever has this machine.
+    #[must_use]
+    pub fn with_command(self, command: Vec<String>) -> Model {
+        Model { command, ..self }
+    }
+
+    /// The arguments with which `moviola generate` opens it.
+    pub(crate) fn command(&self) -> &[String] {
+        &self.command
     }
 
     /// Its name in requests.
@@ -163,6 +181,11 @@ pub(crate) struct Loras {
 impl Loras {
     pub(crate) fn of(folder: Option<PathBuf>) -> Loras {
         Loras { folder }
+    }
+
+    /// Where they are.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     /// What is said of one, without where it is.

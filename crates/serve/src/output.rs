@@ -60,7 +60,10 @@ impl<'a> Output<'a> {
     /// # Errors
     /// The disk is full.
     pub(crate) fn finish(mut self) -> Result<Made> {
-        if let Some(Clip { video, sheet, .. }) = self.clip.take() {
+        if let Some(Clip { mut video, sheet, .. }) = self.clip.take() {
+            if let Some(sound) = &self.sound {
+                video.sound(sound)?;
+            }
             video.finish()?;
             sheet.finish()?;
             self.made.files = vec![VIDEO.to_owned()];
@@ -118,6 +121,35 @@ const VIDEO: &str = "video.mp4";
 const THUMBNAIL: &str = "thumbnail.webp";
 const SHEET: &str = "spritesheet.jpg";
 const SOUND: &str = "audio.wav";
+
+/// What jobs make that share a run: a sample each, or all samples of one.
+pub(crate) struct Outputs<'a>(pub(crate) Vec<Output<'a>>);
+
+impl<'a> Outputs<'a> {
+    /// Where a sample of the run goes, and its number there.
+    fn of(&mut self, sample: usize) -> (&mut Output<'a>, usize) {
+        match self.0.len() {
+            1 => (&mut self.0[0], sample),
+            _ => (&mut self.0[sample], 0),
+        }
+    }
+}
+
+impl Frames for Outputs<'_> {
+    fn begin(&mut self, samples: usize, frames: usize) -> Result<()> {
+        self.0.iter_mut().try_for_each(|own| own.begin(samples, frames))
+    }
+
+    fn sound(&mut self, sample: usize, sound: Waveform) -> Result<()> {
+        let (own, sample) = self.of(sample);
+        own.sound(sample, sound)
+    }
+
+    fn frame(&mut self, sample: usize, frame: Frame) -> Result<()> {
+        let (own, sample) = self.of(sample);
+        own.frame(sample, frame)
+    }
+}
 
 impl Frames for Output<'_> {
     fn begin(&mut self, _: usize, frames: usize) -> Result<()> {

@@ -106,8 +106,8 @@ impl Server {
         })?;
         let (models, loras) = (Models(models), Loras::of(loras));
         let engine = Arc::new(Engine { models, loras, executor, limits });
-        let api =
-            Arc::new(Api::new(engine.clone(), jobs.clone(), keys, http::Pages { runs, origins }));
+        let pages = Arc::new(http::Pages { runs, origins, has_keys: keys.is_some() });
+        let api = Arc::new(Api::new(engine.clone(), jobs.clone(), keys, pages));
         Ok(Server { listener, engine, jobs, api })
     }
 
@@ -129,7 +129,7 @@ impl Server {
         let app = http::router(api);
         let front = {
             let (jobs, stop) = (jobs.clone(), stop.clone());
-            let body = move || front(listener, app, &limits, &jobs, &stop);
+            let body = move || front(listener, app, &limits, Some(&jobs), &stop);
             thread::Builder::new().name("http".to_owned()).spawn(body)
         };
         let front =
@@ -144,12 +144,12 @@ impl Server {
     }
 }
 
-/// Answers connections until the server stops.
-fn front(
+/// Answers connections until the server stops, and lets what is worked on stop with it.
+pub(crate) fn front(
     listener: TcpListener,
     app: Router,
     limits: &Limits,
-    jobs: &Arc<Jobs>,
+    jobs: Option<&Arc<Jobs>>,
     stop: &AtomicBool,
 ) -> Result<()> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -161,7 +161,9 @@ fn front(
         served
     });
     // Whatever ended this, the worker must not wait for jobs that cannot come.
-    jobs.stop();
+    if let Some(jobs) = jobs {
+        jobs.stop();
+    }
     result
 }
 
@@ -169,14 +171,14 @@ async fn accept(
     listener: TcpListener,
     app: Router,
     limits: &Limits,
-    jobs: &Arc<Jobs>,
+    jobs: Option<&Arc<Jobs>>,
     stop: &AtomicBool,
 ) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let places = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
-    let sweeping = tokio::spawn(sweep(jobs.clone()));
+    let sweeping = jobs.map(|jobs| tokio::spawn(sweep(jobs.clone())));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(MOST_HEADERS);
     while !stop.load(Ordering::Relaxed) {
@@ -202,8 +204,10 @@ async fn accept(
             drop(place);
         });
     }
-    jobs.stop();
-    sweeping.abort();
+    if let Some((jobs, sweeping)) = jobs.zip(sweeping) {
+        jobs.stop();
+        sweeping.abort();
+    }
     drop(listener);
     // Who still waits after that is not waited for.
     let _ = tokio::time::timeout(FAREWELL, graceful.shutdown()).await;

@@ -9,10 +9,11 @@ use engine::{Estimate, Progress};
 
 use crate::jobs::{Jobs, Seen, Taken};
 
-/// Watches one job.
+/// Watches the jobs of one run.
 pub(crate) struct Watch<'a> {
     jobs: &'a Jobs,
-    abort: Arc<AtomicBool>,
+    /// The ids of the jobs, and what is set where one is to be given up.
+    each: Vec<(String, Arc<AtomicBool>)>,
     /// How much of all operations each stage takes.
     shares: Vec<(&'static str, f64)>,
     limit: Duration,
@@ -26,14 +27,15 @@ pub(crate) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Watches a job that was taken, whose stages may take so long each.
-    pub(crate) fn new(jobs: &'a Jobs, taken: &Taken, limit: Duration) -> Watch<'a> {
-        let Taken { job, abort } = taken;
-        jobs.live.show(|seen| *seen = Some(Seen::begin(&job.id)));
+    /// Watches jobs that were taken, whose stages may take so long each.
+    pub(crate) fn new(jobs: &'a Jobs, taken: &[Taken], limit: Duration) -> Watch<'a> {
+        let each = taken.iter().map(|own| (own.job.id.clone(), own.abort.clone()));
+        jobs.live.count(|totals| totals.runs += 1);
+        jobs.live.show(|all| *all = taken.iter().map(|own| Seen::begin(&own.job.id)).collect());
         Watch {
-            looks: job.ask.previews,
+            looks: taken.first().map_or(0, |own| own.job.ask.previews),
             jobs,
-            abort: abort.clone(),
+            each: each.collect(),
             shares: Vec::new(),
             limit,
             stage: None,
@@ -81,9 +83,16 @@ impl<'a> Watch<'a> {
     fn show(&self, done: usize) {
         let Some((stage, total, _)) = &self.stage else { return };
         let share = self.share(done);
-        self.jobs.live.show(|seen| {
-            if let Some(seen) = seen {
-                (seen.stage, seen.steps) = (stage.clone(), [done, *total]);
+        // Those that share a run take each step together.
+        let count = self.each.len().max(1);
+        let steps = if total.is_multiple_of(count) {
+            [done / count, total / count]
+        } else {
+            [done, *total]
+        };
+        self.jobs.live.show(|all| {
+            for seen in all {
+                (seen.stage, seen.steps) = (stage.clone(), steps);
                 seen.share = seen.share.max(share);
             }
         });
@@ -114,14 +123,16 @@ impl Progress for Watch<'_> {
 
     fn look(&mut self, frame: Frame) {
         let Ok(picture) = frame.png() else { return };
-        self.jobs.live.show(|seen| {
-            if let Some(seen) = seen {
+        self.jobs.live.show(|all| {
+            if let Some(seen) = all.first_mut() {
                 seen.previews.push(picture);
             }
         });
     }
 
     fn interrupted(&self) -> bool {
-        self.abort.load(Ordering::Relaxed) || self.jobs.is_stopping() || self.is_late()
+        // What others of the run wait for goes on; whoever was given up gets nothing of it.
+        let given_up = self.each.iter().all(|(_, abort)| abort.load(Ordering::Relaxed));
+        given_up || self.jobs.is_stopping() || self.is_late()
     }
 }

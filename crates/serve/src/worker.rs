@@ -1,7 +1,8 @@
 //! The worker: takes jobs one after another and runs them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{MAIN_SEPARATOR, Path};
+use std::path::{MAIN_SEPARATOR, Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use data::media::FrameRate;
 use engine::{Frames, Pipeline, Plan, Progress, Request, most_memory};
@@ -12,7 +13,7 @@ use crate::error::{Answer, Refusal, Result};
 use crate::jobs::{Failure, Job, Jobs, Made, Outcome, Taken};
 use crate::limits::Limits;
 use crate::model::{Loras, Model, Models};
-use crate::output::Output;
+use crate::output::{Output, Outputs};
 use crate::watch::Watch;
 
 /// How a machine runs what was checked: on one rank, or on several that share a request.
@@ -126,34 +127,66 @@ impl<'a> Worker<'a> {
     /// # Errors
     /// The table of jobs cannot be written.
     pub(crate) fn work(&mut self) -> Result<()> {
-        while let Some(taken) = self.jobs.next()? {
-            let limit = self.engine.limits.stage;
-            let mut watch = Watch::new(self.jobs, &taken, limit);
-            let Taken { job, .. } = taken;
-            let made = catch_unwind(AssertUnwindSafe(|| self.make(&job, &mut watch)));
-            let outcome = match made {
-                Ok(Ok(made)) => Outcome::Made(made),
-                Ok(Err(engine::Error::Interrupted)) => self.interrupted(&watch),
-                Ok(Err(error)) => {
-                    // Where its files are is nobody's business.
-                    let place = format!("{}{MAIN_SEPARATOR}", self.jobs.place(&job.id).display());
-                    Outcome::Failed(failure(
-                        "generation_failed",
-                        error.to_string().replace(&place, ""),
-                    ))
-                }
-                Err(_) => {
-                    // What it has left half-changed is not used again.
-                    self.kept = Worker::new(self.engine, self.jobs).kept;
-                    let message =
-                        "the model failed in a way that is our fault; the server's log says where";
-                    Outcome::Failed(failure("server_error", message.to_owned()))
-                }
-            };
-            self.jobs.finish(&job.id, outcome)?;
+        let jobs = self.jobs;
+        while let Some(first) = jobs.next()? {
+            let alike = |job: &Job| first.job.ask.shares_a_run(&job.ask);
+            let more = jobs.join(alike, || self.room(&first.job).saturating_sub(1))?;
+            let mut all = vec![first];
+            all.extend(more);
+            self.run(all)?;
             self.jobs.retain()?;
         }
         Ok(())
+    }
+
+    /// How many jobs like this one can share a run: small clips can, and none is another for it.
+    fn room(&mut self, job: &Job) -> usize {
+        let folder = self.jobs.place(&job.id);
+        let workload =
+            self.pipeline(&job.ask).and_then(|own| own.workload(&job.ask.request(&folder)));
+        let tokens = workload.ok().and_then(|own| own.tokens.video);
+        tokens.map_or(1, engine::samples_together)
+    }
+
+    /// Runs jobs together, and says what came of each. If that fails, each has another try alone: what is wrong with one
+    /// is not the others' fault.
+    fn run(&mut self, all: Vec<Taken>) -> Result<()> {
+        let mut watch = Watch::new(self.jobs, &all, self.engine.limits.stage);
+        let jobs: Vec<&Job> = all.iter().map(|own| &own.job).collect();
+        let made = catch_unwind(AssertUnwindSafe(|| self.make(&jobs, &mut watch)));
+        if made.is_err() {
+            // What it has left half-changed is not used again.
+            self.kept = Worker::new(self.engine, self.jobs).kept;
+        }
+        let outcome = match made {
+            Ok(Ok(made)) => {
+                for (job, made) in jobs.iter().zip(made) {
+                    self.jobs.finish(&job.id, Outcome::Made(made))?;
+                }
+                return Ok(());
+            }
+            Ok(Err(engine::Error::Interrupted)) => self.interrupted(&watch),
+            _ if all.len() > 1 => {
+                return all.into_iter().try_for_each(|own| {
+                    match own.abort.load(Ordering::Relaxed) {
+                        true => self.jobs.finish(&own.job.id, Outcome::GivenUp),
+                        false => self.run(vec![own]),
+                    }
+                });
+            }
+            Ok(Err(error)) => {
+                // Where its files are is nobody's business.
+                let place = format!("{}{MAIN_SEPARATOR}", self.jobs.place(&jobs[0].id).display());
+                let message = error.to_string().replace(&place, "");
+                Outcome::Failed(failure("generation_failed", message))
+            }
+            Err(_) => {
+                let message =
+                    "the model failed in a way that is our fault; the server's log says where";
+                Outcome::Failed(failure("server_error", message.to_owned()))
+            }
+        };
+        jobs.iter().try_for_each(|job| self.jobs.finish(&job.id, outcome.clone()))
     }
 
     /// Why a job was interrupted.
@@ -170,21 +203,41 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn make(&mut self, job: &Job, watch: &mut Watch<'_>) -> engine::Result<Made> {
-        let folder = self.jobs.place(&job.id);
+    /// Makes jobs that share a run, one after another if it is one.
+    fn make(&mut self, jobs: &[&Job], watch: &mut Watch<'_>) -> engine::Result<Vec<Made>> {
         let executor = &self.engine.executor;
-        let pipeline = self.pipeline(&job.ask)?;
-        let request = job.ask.request(&folder);
+        let (first, others) = jobs.split_first().expect("a run is of some job");
+        let folders: Vec<PathBuf> = jobs.iter().map(|job| self.jobs.place(&job.id)).collect();
+        let pipeline = self.pipeline(&first.ask)?;
+        let mut request = first.ask.request(&folders[0]);
+        if !others.is_empty() {
+            request.seeds = jobs.iter().map(|job| job.ask.seed).collect();
+        }
+        for (job, folder) in others.iter().zip(&folders[1..]) {
+            let own = job.ask.request(folder);
+            request.prompts.extend(own.prompts);
+            request.given.extend(own.given);
+        }
         let plan = pipeline.plan(&request)?;
+        if !others.is_empty() {
+            // Each was found to fit alone.
+            executor.check(pipeline, &request, &plan)?;
+        }
         watch.expect(plan.estimate());
-        let rate = plan.used().frame_rate.unwrap_or(1.0);
-        let mut output =
-            Output::new(&folder, job.ask.makes, job.ask.format, FrameRate::from_number(rate)?);
-        executor.carry_out(pipeline, (&request, &plan), watch, &mut output)?;
-        let mut made = output.finish()?;
-        made.stage_durations = watch.finish();
-        made.peak_memory_mb = most_memory().map(|bytes| bytes >> 20);
-        Ok(made)
+        let rate = FrameRate::from_number(plan.used().frame_rate.unwrap_or(1.0))?;
+        let output =
+            |(folder, job): (_, &&Job)| Output::new(folder, job.ask.makes, job.ask.format, rate);
+        let mut outputs =
+            Outputs(folders.iter().map(PathBuf::as_path).zip(jobs).map(output).collect());
+        executor.carry_out(pipeline, (&request, &plan), watch, &mut outputs)?;
+        let mut all =
+            outputs.0.into_iter().map(Output::finish).collect::<engine::Result<Vec<Made>>>()?;
+        let (durations, memory) = (watch.finish(), most_memory().map(|bytes| bytes >> 20));
+        for made in &mut all {
+            made.stage_durations = durations.clone();
+            made.peak_memory_mb = memory;
+        }
+        Ok(all)
     }
 
     /// The pipeline of a job. LoRAs are changed without opening the base again.

@@ -306,6 +306,7 @@ impl Arguments {
             without_audio: self.without_audio,
             only_audio,
             seed: self.seed(),
+            seeds: Vec::new(),
             first_sample: self.first_sample,
             count: self.count,
             max_tokens: self.max_tokens,

@@ -23,6 +23,7 @@ mod records;
 mod refusals;
 mod rehearsal;
 mod replicas;
+mod serving;
 mod sounding;
 mod training;
 mod wan;

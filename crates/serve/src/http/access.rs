@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::{Api, Shared};
+use super::{Api, Pages, Shared};
 use crate::error::Refusal;
 
 /// Who asks.
@@ -56,11 +56,15 @@ fn client(api: &Arc<Api>, request: &Request) -> Result<Client, Refusal> {
 
 /// Refuses what a page of another origin makes a browser send, unless that origin is welcome. A name that somebody else
 /// has let lead to this machine is not its name.
-pub(crate) async fn origins(State(api): Shared, request: Request, next: Next) -> Response {
+pub(crate) async fn origins(
+    State(pages): State<Arc<Pages>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let host = text(request.headers(), header::HOST).to_owned();
     let origin = request.headers().get(header::ORIGIN).and_then(|own| own.to_str().ok());
     let welcome =
-        origin.filter(|own| api.pages.origins.iter().any(|known| known == own)).map(str::to_owned);
+        origin.filter(|own| pages.origins.iter().any(|known| known == own)).map(str::to_owned);
     let is_foreign =
         origin.is_some_and(|own| own.split_once("://").is_none_or(|(_, own)| own != host));
     if welcome.is_none() && is_foreign {
@@ -68,7 +72,7 @@ pub(crate) async fn origins(State(api): Shared, request: Request, next: Next) ->
             "a page of another origin may not ask; start the server with --allow-origin for it";
         return Refusal::forbidden(message).into_response();
     }
-    if api.keys.is_none() && !is_literal(&host) {
+    if !pages.has_keys && !is_literal(&host) {
         let message =
             "without keys the server answers to localhost and to addresses only; give it --keys";
         return Refusal::forbidden(message).into_response();

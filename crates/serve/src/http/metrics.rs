@@ -32,6 +32,8 @@ pub(crate) async fn metrics(State(api): Shared) -> Answer {
     }
     text += "# HELP moviola_denoising_steps_total Denoising steps since the start.\n# TYPE moviola_denoising_steps_total counter\n";
     writeln!(text, "moviola_denoising_steps_total {}", totals.steps).expect(put);
+    text += "# HELP moviola_runs_total Runs since the start; jobs that are alike and wait together share one.\n# TYPE moviola_runs_total counter\n";
+    writeln!(text, "moviola_runs_total {}", totals.runs).expect(put);
     text += "# HELP moviola_progress_ratio How much of the job that runs is done.\n# TYPE moviola_progress_ratio gauge\n";
     writeln!(text, "moviola_progress_ratio {}", api.jobs.live.share()).expect(put);
     if let Some(bytes) = most_memory() {

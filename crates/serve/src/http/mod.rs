@@ -39,6 +39,8 @@ pub(crate) use self::blocking::blocking;
 pub(crate) struct Pages {
     /// The folder of training runs.
     pub(crate) runs: Option<PathBuf>,
+    /// Whether who asks must have a key.
+    pub(crate) has_keys: bool,
     /// Origins of other pages that may use the API from a browser.
     pub(crate) origins: Vec<String>,
 }
@@ -49,7 +51,7 @@ pub(crate) struct Api {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) keys: Option<Keys>,
     pub(crate) reading: Reading,
-    pub(crate) pages: Pages,
+    pub(crate) pages: Arc<Pages>,
     pub(crate) started: Instant,
 }
 
@@ -61,7 +63,7 @@ impl Api {
         engine: Arc<Engine>,
         jobs: Arc<Jobs>,
         keys: Option<Keys>,
-        pages: Pages,
+        pages: Arc<Pages>,
     ) -> Api {
         let reading = Reading::new(engine.limits.body, engine.limits.receive);
         Api { engine, jobs, keys, reading, pages, started: Instant::now() }
@@ -87,26 +89,45 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route("/studio/api/models", get(studio::models))
         .route("/studio/api/models/{*id}", get(studio::model))
+        .route("/studio/api/plan", get(studio::plan))
+        .route("/studio/api/about", get(|| studio::about(&["generate", "training", "plan"])))
+        .merge(runs(&api.pages))
+        .route_layer(middleware::from_fn_with_state(api.clone(), access::guard));
+    let limit = api.engine.limits.body;
+    let open = Router::new()
+        .merge(guarded)
+        .route("/ready", get(ready))
+        .route("/openapi.json", get(openapi::document));
+    let pages = api.pages.clone();
+    around(open, pages).layer(DefaultBodyLimit::max(limit)).with_state(api)
+}
+
+/// The paths of a page that shows training runs and nothing else.
+pub(crate) fn runs_only(pages: Arc<Pages>) -> Router {
+    let about = Router::new().route("/studio/api/about", get(|| studio::about(&["training"])));
+    around(about.merge(runs(&pages)), pages)
+}
+
+/// Training runs.
+fn runs<S: Clone + Send + Sync + 'static>(pages: &Arc<Pages>) -> Router<S> {
+    Router::new()
         .route("/studio/api/runs", get(studio::runs::list))
         .route("/studio/api/runs/{run}", get(studio::runs::retrieve))
         .route("/studio/api/runs/{run}/metrics", get(studio::runs::metrics))
         .route("/studio/api/runs/{run}/files/{*path}", get(studio::runs::file))
-        .route("/studio/api/plan", get(studio::plan))
-        .route_layer(middleware::from_fn_with_state(api.clone(), access::guard));
-    let limit = api.engine.limits.body;
-    Router::new()
-        .merge(guarded)
+        .with_state(pages.clone())
+}
+
+/// What stands around all paths: the page, errors of one form, and who is not let in.
+fn around<S: Clone + Send + Sync + 'static>(paths: Router<S>, pages: Arc<Pages>) -> Router<S> {
+    paths
         .route("/", get(studio::page))
         .route("/studio/{*path}", get(studio::file))
         .route("/health", get(health))
-        .route("/ready", get(ready))
-        .route("/openapi.json", get(openapi::document))
         .fallback(nothing)
         .method_not_allowed_fallback(no_method)
-        .layer(middleware::from_fn_with_state(api.clone(), access::origins))
+        .layer(middleware::from_fn_with_state(pages, access::origins))
         .layer(middleware::from_fn(access::shape))
-        .layer(DefaultBodyLimit::max(limit))
-        .with_state(api)
 }
 
 /// Whether the process lives.

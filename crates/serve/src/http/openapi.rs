@@ -2,6 +2,7 @@
 
 use crate::json::Json;
 use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
 use utoipa::{OpenApi, ToSchema};
 
 use super::{events, files, images, metrics, models, video, videos};
@@ -106,6 +107,24 @@ pub(crate) struct ImageForm {
     flow_shift: Option<f64>,
 }
 
+/// What every call that is refused answers.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes what `Refusal` writes")]
+pub(crate) struct Refused {
+    error: RefusedError,
+}
+
+/// Why a call is refused.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes what `Refusal` writes")]
+pub(crate) struct RefusedError {
+    message: String,
+    r#type: String,
+    /// The field that it is about.
+    param: Option<String>,
+    code: String,
+}
+
 /// The document.
 #[derive(OpenApi)]
 #[openapi(
@@ -137,6 +156,8 @@ pub(crate) struct ImageForm {
         video::Video,
         videos::VideoList,
         videos::VideoDeleted,
+        Refused,
+        RefusedError,
         VideoForm,
         RemixForm,
         ExtensionForm,
@@ -148,5 +169,27 @@ struct Document;
 
 /// The API as a document.
 pub(crate) async fn document() -> Response {
-    Json(Document::openapi()).into_response()
+    let document = serde_json::to_value(Document::openapi()).expect("a document is plain JSON");
+    Json(completed(document)).into_response()
+}
+
+/// A document with what is the same everywhere: parts of a path are texts, and every call may be refused.
+fn completed(mut document: Value) -> Value {
+    let refusal = json!({
+        "description": "It is refused: the message says why and what would do",
+        "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Refused" } } },
+    });
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    for (path, operations) in paths {
+        let names = path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
+        let parameter = |name: &str| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } });
+        let parts: Vec<Value> = names.map(parameter).collect();
+        for operation in operations.as_object_mut().into_iter().flatten().map(|(_, own)| own) {
+            operation["responses"]["4XX"] = refusal.clone();
+            let known = operation["parameters"].take();
+            let known = known.as_array().cloned().unwrap_or_default();
+            operation["parameters"] = parts.iter().cloned().chain(known).collect();
+        }
+    }
+    document
 }

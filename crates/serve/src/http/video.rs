@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use crate::json::Json;
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
+use families::Condition;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Api;
+use crate::ask::{Ask, GivenFile};
+use crate::error::wire_name;
 use crate::jobs::{Job, Status};
 
 /// The header that tells clients how long to wait before they ask again, in milliseconds.
@@ -40,6 +43,9 @@ pub(crate) struct Video {
     seed: u64,
     num_frames: usize,
     fps: Option<f64>,
+    /// What was asked for beside; the model's own where it is not here.
+    #[serde(flatten)]
+    asked: Asked,
     /// Seconds of each stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     stage_durations: Option<BTreeMap<String, f64>>,
@@ -52,6 +58,76 @@ pub(crate) struct Video {
     /// What is good to know: text that is not read, pictures that are cropped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
+}
+
+/// What a clip was asked for and the model would do otherwise.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Asked {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    negative_prompt: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    num_inference_steps: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guidance_scale: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guidance_scale_2: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flow_shift: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fit: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lora: Vec<AskedLora>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<AskedCondition>,
+}
+
+/// A LoRA of a clip.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AskedLora {
+    name: String,
+    scale: f32,
+}
+
+/// A file that was given beside a prompt.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AskedCondition {
+    #[schema(value_type = String)]
+    name: Condition,
+    /// The field that it was sent as.
+    field: &'static str,
+    /// The name that the server gave it.
+    file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frame: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scale: Option<usize>,
+}
+
+impl Asked {
+    fn of(ask: &Ask) -> Asked {
+        let condition = |given: &GivenFile| AskedCondition {
+            name: given.role,
+            field: wire_name(given.role.into()),
+            file: given.file.clone(),
+            frame: given.frame,
+            scale: given.scale,
+        };
+        let numbers = &ask.numbers;
+        Asked {
+            negative_prompt: ask.negative.clone(),
+            num_inference_steps: numbers.steps,
+            guidance_scale: numbers.guidance,
+            guidance_scale_2: numbers.second_guidance,
+            flow_shift: numbers.flow_shift,
+            fit: numbers.fit.clone(),
+            lora: ask
+                .loras
+                .iter()
+                .map(|own| AskedLora { name: own.name.clone(), scale: own.scale })
+                .collect(),
+            conditions: ask.given.iter().map(condition).collect(),
+        }
+    }
 }
 
 /// Why a clip was not made.
@@ -89,6 +165,7 @@ impl Video {
             seed: job.ask.seed,
             num_frames: job.size[0],
             fps: job.fps,
+            asked: Asked::of(&job.ask),
             stage_durations: made.map(|made| made.stage_durations.iter().cloned().collect()),
             peak_memory_mb: made.and_then(|made| made.peak_memory_mb),
             inference_time_s: made

@@ -54,37 +54,39 @@ pub(crate) struct Totals {
     pub(crate) stages: BTreeMap<String, f64>,
     /// Denoising steps.
     pub(crate) steps: u64,
+    /// Runs, which jobs that are alike share.
+    pub(crate) runs: u64,
 }
 
-/// The job that runs, for those who look on.
+/// The jobs that run, for those who look on: several if they share a run.
 pub(crate) struct Live {
-    seen: Mutex<Option<Seen>>,
+    seen: Mutex<Vec<Seen>>,
     totals: Mutex<Totals>,
     changed: watch::Sender<u64>,
 }
 
 impl Live {
     pub(super) fn new() -> Live {
-        Live { seen: Mutex::new(None), totals: Mutex::default(), changed: watch::Sender::new(0) }
+        Live { seen: Mutex::default(), totals: Mutex::default(), changed: watch::Sender::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Seen>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Seen>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is seen of a job, if it runs.
     pub(crate) fn of(&self, id: &str) -> Option<Seen> {
-        self.lock().clone().filter(|seen| seen.id == id)
+        self.lock().iter().find(|seen| seen.id == id).cloned()
     }
 
     /// Seconds that the job which runs still takes.
     pub(crate) fn seconds_left(&self) -> Option<f64> {
-        self.lock().as_ref().and_then(Seen::seconds_left)
+        self.lock().first().and_then(Seen::seconds_left)
     }
 
     /// How much of the job that runs is done.
     pub(crate) fn share(&self) -> f64 {
-        self.lock().as_ref().map_or(0.0, |seen| seen.share)
+        self.lock().first().map_or(0.0, |seen| seen.share)
     }
 
     /// What was done since the start.
@@ -98,14 +100,14 @@ impl Live {
     }
 
     /// Shows something.
-    pub(crate) fn show(&self, change: impl FnOnce(&mut Option<Seen>)) {
+    pub(crate) fn show(&self, change: impl FnOnce(&mut Vec<Seen>)) {
         change(&mut self.lock());
         self.tell();
     }
 
-    /// Nothing runs any more.
-    pub(super) fn end(&self) {
-        self.show(|seen| *seen = None);
+    /// A job runs no more.
+    pub(super) fn end(&self, id: &str) {
+        self.show(|all| all.retain(|seen| seen.id != id));
     }
 
     /// Wakes those who look on.

@@ -58,8 +58,31 @@ struct Turns {
     turn: u64,
     /// Places in the queue for jobs that are being accepted.
     reserved: usize,
-    /// The job that is worked on.
-    running: Option<(String, Arc<AtomicBool>)>,
+    /// The jobs that are worked on.
+    running: Vec<(String, Arc<AtomicBool>)>,
+}
+
+impl Turns {
+    /// Which of those that wait is next, as ids and clients from the oldest on: that of the client who was served longest
+    /// ago, its oldest.
+    fn next<'a>(&self, waiting: &'a [(String, String)]) -> Option<&'a (String, String)> {
+        let last = |client: &str| self.served.get(client).copied().unwrap_or(0);
+        // The first of equals is the oldest.
+        waiting.iter().min_by_key(|(_, client)| last(client))
+    }
+
+    /// Serves a client.
+    fn take(&mut self, id: &str, client: &str) -> Arc<AtomicBool> {
+        self.turn += 1;
+        self.served.insert(client.to_owned(), self.turn);
+        if self.served.len() > REMEMBERED {
+            let oldest = self.turn - (REMEMBERED / 2) as u64;
+            self.served.retain(|_, last| *last > oldest);
+        }
+        let abort = Arc::new(AtomicBool::new(false));
+        self.running.push((id.to_owned(), abort.clone()));
+        abort
+    }
 }
 
 /// A job that the worker has taken.
@@ -202,7 +225,7 @@ impl Jobs {
     pub(crate) fn remove(&self, id: &str) -> Answer<()> {
         let is_running = {
             let turns = self.turns();
-            let running = turns.running.as_ref().filter(|(own, _)| own == id);
+            let running = turns.running.iter().find(|(own, _)| own == id);
             // The row goes while nobody can begin it.
             self.table.remove(id)?;
             running.map(|(_, abort)| abort.store(true, Ordering::Relaxed)).is_some()
@@ -222,28 +245,51 @@ impl Jobs {
                 return Ok(None);
             }
             let waiting = self.table.waiting()?;
-            let last = |client: &str| turns.served.get(client).copied().unwrap_or(0);
-            // The first of equals is the oldest.
-            let chosen = waiting.iter().min_by_key(|(_, client)| last(client));
-            let Some((id, client)) = chosen.cloned() else {
+            let Some((id, client)) = turns.next(&waiting).cloned() else {
                 turns = self.bell.wait(turns).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             if !self.table.begin(&id, now())? {
                 continue;
             }
-            turns.turn += 1;
-            let (turn, abort) = (turns.turn, Arc::new(AtomicBool::new(false)));
-            turns.served.insert(client, turn);
-            if turns.served.len() > REMEMBERED {
-                let oldest = turns.turn - (REMEMBERED / 2) as u64;
-                turns.served.retain(|_, last| *last > oldest);
-            }
-            turns.running = Some((id.clone(), abort.clone()));
+            let abort = turns.take(&id, &client);
             self.live.tell();
             let Some(job) = self.table.find(&id)? else { continue };
             return Ok(Some(Taken { job, abort }));
         }
+    }
+
+    /// More jobs to be made in the same run as one that was taken, as many as `room` says at the most if there are any:
+    /// those that wait and are `alike`, each client's in turn.
+    pub(crate) fn join(
+        &self,
+        alike: impl Fn(&Job) -> bool,
+        room: impl FnOnce() -> usize,
+    ) -> Result<Vec<Taken>> {
+        let mut found = Vec::new();
+        for pair in self.table.waiting()? {
+            let job = self.table.find(&pair.0)?;
+            found.extend(job.filter(&alike).map(|_| pair));
+        }
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        // What is counted may be read from a disk, so nobody waits for a turn meanwhile.
+        let room = room();
+        let mut turns = self.turns();
+        let mut taken = Vec::new();
+        while taken.len() < room {
+            let Some((id, client)) = turns.next(&found).cloned() else { break };
+            found.retain(|(own, _)| *own != id);
+            if !self.table.begin(&id, now())? {
+                continue;
+            }
+            let abort = turns.take(&id, &client);
+            let job = self.table.find(&id)?;
+            taken.extend(job.map(|job| Taken { job, abort }));
+        }
+        self.live.tell();
+        Ok(taken)
     }
 
     /// Says what came of a job that was taken.
@@ -264,8 +310,8 @@ impl Jobs {
                 Ok(())
             }
         };
-        self.turns().running = None;
-        self.live.end();
+        self.turns().running.retain(|(own, _)| own != id);
+        self.live.end(id);
         result
     }
 
@@ -306,6 +352,7 @@ impl Jobs {
 }
 
 /// What came of a job.
+#[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Made(Made),
     Failed(Failure),

@@ -67,6 +67,31 @@ fn clients_take_turns() {
     assert_eq!(order, [&a[0], &b[0], &a[1], &c, &b[1], &a[2], &a[3]].map(String::clone));
 }
 
+/// Who joins a run does so in turn, as far as there is room, and only if it is alike.
+#[test]
+fn a_run_is_shared_in_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = jobs(folder.path());
+    let a: Vec<String> = (0..3).map(|_| accept(&jobs, "anna")).collect();
+    let b: Vec<String> = (0..2).map(|_| accept(&jobs, "bert")).collect();
+    let first = jobs.next().unwrap().unwrap();
+    assert_eq!(first.job.id, a[0]);
+    let others = jobs.join(|job| job.id != b[0], || 2).unwrap();
+    let ids: Vec<&String> = others.iter().map(|own| &own.job.id).collect();
+    assert_eq!(ids, [&b[1], &a[1]]);
+    for id in [&a[0], &a[1], &b[1]] {
+        assert_eq!(jobs.find(id, None).ok().unwrap().status, Status::InProgress);
+    }
+    // One of them is given up, and the others are not.
+    jobs.remove(&b[1]).ok().unwrap();
+    let given_up = |own: &super::Taken| own.abort.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(others.iter().map(given_up).collect::<Vec<_>>(), [true, false]);
+    assert!(jobs.place(&b[1]).exists(), "it is still written to");
+    jobs.finish(&b[1], Outcome::GivenUp).unwrap();
+    assert!(!jobs.place(&b[1]).exists());
+    assert!(jobs.join(|_| false, || panic!("nobody asks for room")).unwrap().is_empty());
+}
+
 /// What ran begins again after a crash, first in its place; what was removed is gone.
 #[test]
 fn a_crash_loses_nothing_that_was_accepted() {

@@ -107,7 +107,10 @@ impl House {
             retention: plot.retention,
         };
         let setup = Setup::new(&Device::flex());
-        let open = |name: &&str| Model::open(name, &golden(name), &setup).unwrap();
+        let open = |name: &&str| {
+            let command = vec!["--model".to_owned(), (*name).to_owned()];
+            Model::open(name, &golden(name), &setup).unwrap().with_command(command)
+        };
         let models: Vec<Model> = plot.models.iter().map(open).collect();
         let server = Server::open(settings, models, Box::new(OneRank)).unwrap();
         let address = server.address().unwrap();

@@ -7,6 +7,7 @@ mod house;
 mod images;
 mod lasting;
 mod refusals;
+mod sharing;
 mod studio;
 mod videos;
 mod wire;

@@ -17,10 +17,70 @@ fn the_page_is_part_of_the_binary() {
         !text.contains("http://") && !text.contains("https://"),
         "the page loads something from elsewhere"
     );
-    for file in ["studio.css", "studio.js"] {
-        assert!(text.contains(file), "{file}");
-        assert_eq!(house.get(&format!("/studio/{file}")).status, 200, "{file}");
+    // All that the page names, and all that this names in turn.
+    let mut left: Vec<String> = names(&text);
+    let mut seen: Vec<String> = Vec::new();
+    while let Some(name) = left.pop() {
+        if seen.contains(&name) {
+            continue;
+        }
+        let file = house.get(&format!("/studio/{name}"));
+        assert_eq!(file.status, 200, "{name}");
+        let want = match name.rsplit('.').next().unwrap() {
+            "js" => "text/javascript; charset=utf-8",
+            "css" => "text/css; charset=utf-8",
+            _ => "image/svg+xml",
+        };
+        assert_eq!(file.header("content-type"), Some(want), "{name}");
+        left.extend(names(&String::from_utf8(file.body).unwrap()));
+        seen.push(name);
     }
+    assert!(seen.len() > 15, "{seen:?}");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/studio");
+    let there = fs::read_dir(folder).unwrap().count() - 1;
+    assert_eq!(seen.len(), there, "the folder holds a file that nothing names: {seen:?}");
+    let about = house.get("/studio/api/about").json();
+    assert_eq!(about["views"], json!(["generate", "training", "plan"]));
+}
+
+/// The files of the page that a text of it names.
+fn names(text: &str) -> Vec<String> {
+    let after = |mark: &'static str| {
+        text.split(mark).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()))
+    };
+    after("from \"./").chain(after("=\"/studio/")).collect()
+}
+
+/// The page of one run is that and nothing else, and this machine's alone.
+#[test]
+fn a_run_has_a_page_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let viewer = serve::Viewer::open(folder.path(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let get = |path: &str| {
+        let host = viewer.address().to_string();
+        let bytes = crate::wire::request("GET", path, &[("Host", &host)], b"");
+        crate::wire::exchange(viewer.address(), &bytes)
+    };
+    assert_eq!(get("/").status, 200);
+    assert_eq!(get("/studio/training.js").status, 200);
+    assert_eq!(get("/studio/api/about").json()["views"], json!(["training"]));
+    // Its folder is empty until the first step.
+    assert_eq!(get("/studio/api/runs").json()["data"], json!([]));
+    fs::write(folder.path().join("metrics.jsonl"), "{\"step\": 3, \"losses\": {}}\n").unwrap();
+    assert_eq!(get("/studio/api/runs").json()["data"][0]["step"], json!(3));
+    // It is called by the name of its folder, which a browser can ask for.
+    let name = get("/studio/api/runs").json()["data"][0]["name"].as_str().unwrap().to_owned();
+    assert_eq!(name, folder.path().file_name().unwrap().to_str().unwrap());
+    let log = get(&format!("/studio/api/runs/{name}/metrics")).json();
+    assert_eq!(log["lines"][0]["step"], json!(3));
+    assert_eq!(get("/v1/videos").status, 404);
+    let other = crate::wire::request("GET", "/studio/api/runs", &[("Host", "evil.example")], b"");
+    assert_eq!(crate::wire::exchange(viewer.address(), &other).status, 403);
+    let address = viewer.address();
+    drop(viewer);
+    assert!(std::net::TcpStream::connect(address).is_err(), "it is still there");
+    let open = serve::Viewer::open(folder.path(), "0.0.0.0:0".parse().unwrap());
+    assert!(open.err().unwrap().to_string().contains("127.0.0.1"));
 }
 
 #[test]
@@ -34,6 +94,12 @@ fn a_form_is_told_what_a_model_takes() {
     let image =
         facts["conditions"].as_array().unwrap().iter().find(|own| own["name"] == "image").unwrap();
     assert_eq!((&image["required"], &image["field"]), (&json!(true), &json!("input_reference")));
+    // How `generate` opens it is told to whoever has this machine, and to nobody with a key.
+    assert_eq!(facts["command"]["arguments"], json!(["--model", "wan-tiny-i2v"]));
+    let locked = House::open(Plot { keys: Some("anna:0123456789abcdef"), ..Plot::default() });
+    let key = [("Authorization", "Bearer 0123456789abcdef")];
+    let told = locked.send("GET", "/studio/api/models/wan-tiny", &key, b"").json();
+    assert_eq!((&told["id"], told.get("command")), (&json!("wan-tiny"), None));
     assert_eq!(house.get("/studio/api/models").json()["data"].as_array().unwrap().len(), 2);
     assert_eq!(house.get("/studio/api/models/none").status, 404);
     assert_eq!(
@@ -122,7 +188,16 @@ fn the_document_tells_the_api() {
         assert!(paths.iter().any(|known| *known == path), "no {path} in {paths:?}");
     }
     for (path, calls) in document["paths"].as_object().unwrap() {
-        for method in calls.as_object().unwrap().keys() {
+        for (method, call) in calls.as_object().unwrap() {
+            // Whoever makes calls of it must know what a path is made of, and that any may be refused.
+            let parameters = call["parameters"].as_array().unwrap();
+            let parts = parameters.iter().filter(|own| own["in"] == "path");
+            let named = parts
+                .filter(|own| path.contains(&format!("{{{}}}", own["name"].as_str().unwrap())));
+            assert_eq!(named.count(), path.matches('{').count(), "{method} {path}: {parameters:?}");
+            let refusal =
+                &call["responses"]["4XX"]["content"]["application/json"]["schema"]["$ref"];
+            assert_eq!(refusal, "#/components/schemas/Refused", "{method} {path}");
             let answer =
                 house.send(&method.to_uppercase(), &path.replace(['{', '}'], ""), &[], b"");
             assert_ne!(answer.status, 405, "{method} {path}");

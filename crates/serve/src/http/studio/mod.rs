@@ -13,11 +13,42 @@ use super::query::{Asked, Parameters};
 use super::{Shared, blocking};
 use crate::error::{Answer, Refusal};
 
-/// The files of the page: name, type and bytes.
-const FILES: [(&str, &str, &[u8]); 3] = [
-    ("index.html", "text/html; charset=utf-8", include_bytes!("../../../studio/index.html")),
-    ("studio.css", "text/css; charset=utf-8", include_bytes!("../../../studio/studio.css")),
-    ("studio.js", "text/javascript; charset=utf-8", include_bytes!("../../../studio/studio.js")),
+const PAGE: &str = "text/html; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const DRAWING: &str = "image/svg+xml";
+
+/// A file below `crates/serve/studio`.
+macro_rules! file {
+    ($name:literal, $kind:expr) => {
+        ($name, $kind, include_bytes!(concat!("../../../studio/", $name)))
+    };
+}
+
+/// The files of the page, each with its type and bytes.
+const FILES: [(&str, &str, &[u8]); 22] = [
+    file!("index.html", PAGE),
+    file!("studio.css", STYLE),
+    file!("generate.css", STYLE),
+    file!("training.css", STYLE),
+    file!("studio.js", SCRIPT),
+    file!("dom.js", SCRIPT),
+    file!("api.js", SCRIPT),
+    file!("jobs.js", SCRIPT),
+    file!("form.js", SCRIPT),
+    file!("given.js", SCRIPT),
+    file!("commands.js", SCRIPT),
+    file!("card.js", SCRIPT),
+    file!("board.js", SCRIPT),
+    file!("locked.js", SCRIPT),
+    file!("generate.js", SCRIPT),
+    file!("chart.js", SCRIPT),
+    file!("log.js", SCRIPT),
+    file!("looks.js", SCRIPT),
+    file!("recipe.js", SCRIPT),
+    file!("training.js", SCRIPT),
+    file!("plan.js", SCRIPT),
+    file!("icon.svg", DRAWING),
 ];
 
 /// What the page may load: its own files, and clips that it was sent.
@@ -49,6 +80,11 @@ fn sent(name: &str) -> Answer<Response> {
     Ok((headers, *bytes).into_response())
 }
 
+/// What there is to be seen.
+pub(crate) async fn about(views: &[&str]) -> Answer {
+    Ok(Json(json!({ "views": views })).into_response())
+}
+
 /// What forms for all models need to know.
 pub(crate) async fn models(State(api): Shared) -> Answer {
     let data: Vec<Value> = api.engine.models.0.iter().map(crate::Model::facts).collect();
@@ -63,6 +99,11 @@ pub(crate) async fn model(State(api): Shared, Path(id): Path<String>) -> Answer 
     facts["loras"] = api.engine.loras.list().keys().cloned().collect();
     let limits = &api.engine.limits;
     facts["limits"] = json!({ "pixel_steps": limits.work, "prompt_bytes": limits.prompt, "body_bytes": limits.body });
+    // Where files are is for those who have them: without keys that is whoever has this machine.
+    if !api.pages.has_keys && !model.command().is_empty() {
+        let loras = api.engine.loras.folder();
+        facts["command"] = json!({ "arguments": model.command(), "loras": loras });
+    }
     Ok(Json(facts).into_response())
 }
 

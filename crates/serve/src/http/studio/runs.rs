@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path as FilePath, PathBuf};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use crate::json::Json;
@@ -13,7 +14,10 @@ use serde_json::{Value, json};
 
 use crate::error::{Answer, Refusal};
 use crate::http::query::{Asked, Parameters};
-use crate::http::{Api, Shared, blocking, files};
+use crate::http::{Pages, blocking, files};
+
+/// The state of a call.
+type Shown = State<Arc<Pages>>;
 
 /// The log of a run.
 const LOG: &str = "metrics.jsonl";
@@ -31,29 +35,35 @@ const LONGEST_RECIPE: u64 = 4 << 20;
 const SHOWN: [&str; 1] = ["validation"];
 
 /// Folders that are runs, by name.
-fn found(api: &Api) -> Answer<Vec<(String, PathBuf)>> {
-    let Some(folder) = &api.pages.runs else { return Ok(Vec::new()) };
+fn found(pages: &Pages) -> Answer<Vec<(String, PathBuf)>> {
+    let Some(folder) = &pages.runs else { return Ok(Vec::new()) };
     let is_run = |path: &FilePath| path.join(LOG).is_file() || path.join(RECIPE).is_file();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries.filter(|entry| is_run(&entry.path()));
     let named =
         named.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())));
     let mut all: Vec<(String, PathBuf)> = named.collect();
-    // The folder may be a run itself.
+    // The folder may be a run itself. It is called by its own name, as a dot alone is not sent by a browser.
     if is_run(folder) {
-        all.push((".".to_owned(), folder.clone()));
+        let own = folder.canonicalize().ok();
+        let own = own.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+        let mut name = own.unwrap_or_else(|| "run".to_owned());
+        while all.iter().any(|(known, _)| *known == name) {
+            name.push('_');
+        }
+        all.push((name, folder.clone()));
     }
     all.sort();
     Ok(all)
 }
 
-fn one(api: &Api, name: &str) -> Answer<PathBuf> {
-    let found = found(api)?.into_iter().find(|(known, _)| known == name);
+fn one(pages: &Pages, name: &str) -> Answer<PathBuf> {
+    let found = found(pages)?.into_iter().find(|(known, _)| known == name);
     found.map(|(_, path)| path).ok_or_else(|| Refusal::not_found("there is no such run"))
 }
 
 /// All runs.
-pub(crate) async fn list(State(api): Shared) -> Answer {
+pub(crate) async fn list(State(pages): Shown) -> Answer {
     blocking(move || {
         let shown = |(name, path): (String, PathBuf)| {
             let log = fs::metadata(path.join(LOG)).ok();
@@ -69,7 +79,7 @@ pub(crate) async fn list(State(api): Shared) -> Answer {
                 "losses": last.as_ref().map(|last| last["losses"].clone()),
             })
         };
-        let data: Vec<Value> = found(&api)?.into_iter().map(shown).collect();
+        let data: Vec<Value> = found(&pages)?.into_iter().map(shown).collect();
         Ok(Json(json!({ "data": data })).into_response())
     })
     .await
@@ -88,9 +98,9 @@ fn last_line(path: &FilePath) -> Option<Value> {
 }
 
 /// A run: its recipe, checkpoints and clips.
-pub(crate) async fn retrieve(State(api): Shared, Path(run): Path<String>) -> Answer {
+pub(crate) async fn retrieve(State(pages): Shown, Path(run): Path<String>) -> Answer {
     blocking(move || {
-        let path = one(&api, &run)?;
+        let path = one(&pages, &run)?;
         let recipe = File::open(path.join(RECIPE)).ok().and_then(|file| {
             let mut text = String::new();
             file.take(LONGEST_RECIPE).read_to_string(&mut text).ok().map(|_| text)
@@ -130,11 +140,11 @@ fn clips(run: &FilePath, step: u64) -> Value {
 }
 
 /// The lines of a log from a place on, and where the next begin.
-pub(crate) async fn metrics(State(api): Shared, Path(run): Path<String>, query: Asked) -> Answer {
+pub(crate) async fn metrics(State(pages): Shown, Path(run): Path<String>, query: Asked) -> Answer {
     let asked = Parameters::of(query, &["offset"])?;
     let offset: u64 = asked.parsed("offset", "a number of bytes")?.unwrap_or(0);
     blocking(move || {
-        let path = one(&api, &run)?.join(LOG);
+        let path = one(&pages, &run)?.join(LOG);
         let gone = |_| Refusal::not_found("the run has no log yet");
         let mut file = File::open(&path).map_err(gone)?;
         let length = file.metadata().map_err(gone)?.len();
@@ -156,13 +166,13 @@ pub(crate) async fn metrics(State(api): Shared, Path(run): Path<String>, query: 
 
 /// A file that a run shows. Nothing outside of its folder is, whatever it is called or linked to.
 pub(crate) async fn file(
-    State(api): Shared,
+    State(pages): Shown,
     Path((run, path)): Path<(String, String)>,
     request: Request,
 ) -> Answer {
     let place = blocking(move || {
         let gone = || Refusal::not_found("the run has no such file");
-        let folder = one(&api, &run)?.canonicalize().map_err(|_| gone())?;
+        let folder = one(&pages, &run)?.canonicalize().map_err(|_| gone())?;
         let parts = FilePath::new(&path).components();
         let is_plain = parts.clone().all(|part| matches!(part, Component::Normal(_)));
         let is_shown = SHOWN

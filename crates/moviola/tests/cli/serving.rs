@@ -1,0 +1,165 @@
+//! `moviola serve` and `train --watch` as commands: ranks that wait for jobs and give them up together, and pages.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::folder::{goldens, run};
+use crate::training::arguments;
+
+/// A command that serves a page until it is dropped.
+struct Served {
+    child: Child,
+    host: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Served {
+    /// Starts a command, which says where it is on its standard output or its standard error.
+    fn start(words: &[&str], says: fn(&mut Child) -> Box<dyn Read + Send>) -> Served {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_moviola"));
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(says(&mut child)).lines().map(Result::unwrap);
+        let host = lines.find_map(|line| {
+            let (_, rest) = line.split_once("http://")?;
+            Some(rest.split('/').next()?.to_owned())
+        });
+        // Whoever writes must not be stopped by a pipe that is full.
+        std::thread::spawn(move || lines.count());
+        Served { child, host: host.unwrap() }
+    }
+
+    fn serve(folder: &Path, more: &[&str]) -> Served {
+        let (jobs, model) = (folder.join("jobs"), goldens().join("wan-tiny"));
+        let words = ["serve", "--listen", "127.0.0.1:0", "--jobs", jobs.to_str().unwrap()];
+        let words = [&words[..], &["--model", model.to_str().unwrap()], more].concat();
+        Served::start(&words, |child| Box::new(child.stdout.take().unwrap()))
+    }
+
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Vec<u8>) {
+        let body = body.map_or(String::new(), Value::to_string);
+        let mut stream = TcpStream::connect(&self.host).unwrap();
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}",
+            self.host
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let status = String::from_utf8_lossy(&all[9..12]).parse().unwrap();
+        (status, all[end + 4..].to_vec())
+    }
+
+    fn json(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        serde_json::from_slice(&self.ask(method, path, body).1).unwrap()
+    }
+
+    fn create(&self, steps: usize) -> String {
+        let body = json!({
+            "prompt": "a fox", "size": "32x32", "num_frames": 5, "num_inference_steps": steps, "seed": 7,
+        });
+        let job = self.json("POST", "/v1/videos", Some(&body));
+        job["id"].as_str().unwrap_or_else(|| panic!("{job}")).to_owned()
+    }
+
+    fn until(&self, id: &str, is_so: impl Fn(&Value) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let job = self.json("GET", &format!("/v1/videos/{id}"), None);
+            if is_so(&job) {
+                return;
+            }
+            assert_ne!(job["status"], "failed", "{job}");
+            assert!(begun.elapsed() < Duration::from_secs(120), "it does not come: {job}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn clip(&self, id: &str) -> Vec<u8> {
+        self.until(id, |job| job["status"] == "completed");
+        self.ask("GET", &format!("/v1/videos/{id}/content"), None).1
+    }
+}
+
+/// Ranks that had nothing to do for ten times as long as one waits for another make the next job; one that is given up
+/// ends on all of them at one step, and what comes after it is what one rank makes.
+#[test]
+fn ranks_wait_for_jobs_and_give_them_up_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let want = {
+        let alone = Served::serve(&folder.path().join("alone"), &[]);
+        alone.clip(&alone.create(2))
+    };
+    let served = Served::serve(folder.path(), &["--cfg", "2", "--timeout", "1"]);
+    let first = served.create(2);
+    assert!(served.clip(&first) == want, "two ranks make another clip");
+    std::thread::sleep(Duration::from_secs(10));
+    let long = served.create(5000);
+    served.until(&long, |job| job["progress"].as_u64() > Some(0));
+    assert_eq!(served.ask("DELETE", &format!("/v1/videos/{long}"), None).0, 200);
+    let begun = Instant::now();
+    let after = served.create(2);
+    assert!(served.clip(&after) == want);
+    assert!(begun.elapsed() < Duration::from_secs(30), "what was given up went on");
+}
+
+/// What the page copies as a command makes the clip of the server, and says how it is served.
+#[test]
+fn a_clip_of_the_server_is_made_again_by_generate() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::serve(folder.path(), &["--dtype", "bf16", "--cfg", "2"]);
+    let facts = served.json("GET", "/studio/api/models/wan-tiny", None);
+    let told: Vec<&str> = facts["command"]["arguments"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    assert_eq!(told[2..], ["--dtype", "bf16", "--cfg", "2"]);
+    let clip = served.clip(&served.create(2));
+    let output = folder.path().join("clip.mp4");
+    let settings = ["--prompt=a fox", "--width", "32", "--height", "32", "--frames=5", "--steps=2"];
+    let rest = ["--seed=7", "--output", output.to_str().unwrap()];
+    let made = run(&[&["generate"], &told[..], &settings, &rest].concat());
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(std::fs::read(output).unwrap() == clip);
+}
+
+/// A run is watched on a page that it names, and that ends with it.
+#[test]
+fn a_run_shows_itself_while_it_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let words = arguments(&run, 100_000, &["checkpoint={every: 100000}"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).chain(["--watch"]).collect();
+    let served = Served::start(&words, |child| Box::new(child.stderr.take().unwrap()));
+    assert_eq!(served.json("GET", "/studio/api/about", None)["views"], json!(["training"]));
+    let step = || served.json("GET", "/studio/api/runs", None)["data"][0]["step"].as_u64();
+    let begun = Instant::now();
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no step is seen: {seen:?}");
+        seen.extend(step().filter(|own| seen.last().is_none_or(|last| own > last)));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let host = served.host.clone();
+    drop(served);
+    assert!(TcpStream::connect(host).is_err());
+    let refused = crate::folder::run(&[&words[..words.len() - 1], &["--watch=0.0.0.0:0"]].concat());
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && message.contains("127.0.0.1"), "{message}");
+}
