@@ -24,6 +24,9 @@ mod refusals;
 mod rehearsal;
 mod replicas;
 mod sounding;
+mod spread;
+#[path = "../subjects/mod.rs"]
+mod subjects;
 mod training;
 mod wan;
 mod weird;
