@@ -115,10 +115,18 @@ fn mpi(root: &Path) -> Result<Outcome> {
 /// never left out in silence.
 pub(crate) fn run_mpi_tests(root: &Path) -> Result<()> {
     need_mpi(root)?;
-    let tests = "--workspace --features moviola/mpi --test mpi";
+    let run = |words: &str| process::run(&mut command("cargo", words, root));
+    let of = |name: &str| format!("--workspace --features moviola/mpi --test {name}");
+    let (commands, laws) = (of("mpi"), of("laws"));
     match process::succeeds(&mut command("cargo", "nextest --version", root))? {
-        true => process::run(&mut command("cargo", &format!("nextest run {tests}"), root)),
-        false => process::run(&mut command("cargo", &format!("test {tests}"), root)),
+        true => {
+            run(&format!("nextest run {commands}"))?;
+            run(&format!("nextest run {laws} processes::"))
+        }
+        false => {
+            run(&format!("test {commands}"))?;
+            run(&format!("test {laws} processes::"))
+        }
     }
 }
 

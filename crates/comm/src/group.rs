@@ -11,7 +11,7 @@ use burn::tensor::Tensor;
 use crate::call::{Call, Extent, Operation, extents};
 use crate::error::{Error, Result};
 use crate::hall::Hall;
-use crate::link::{Channel, Link, Post, Slot};
+use crate::link::{Channel, Link, Meanwhile, Post, Slot};
 use crate::membership::{Membership, Traffic};
 use crate::parcel::{Parcel, Values};
 
@@ -131,7 +131,30 @@ impl Group {
     /// As [`Group::recv`].
     pub fn recv_parcels(&self, peer: usize) -> Result<Vec<Parcel>> {
         let (slot, call) = self.incoming(peer, vec![Extent::Any])?;
-        self.take(&slot, &call)
+        self.take(&slot, &call, None)
+    }
+
+    /// The same, and does something a few times a second while it waits.
+    ///
+    /// # Errors
+    /// As [`Group::recv`].
+    pub fn recv_parcels_while(
+        &self,
+        peer: usize,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Vec<Parcel>> {
+        let (slot, call) = self.incoming(peer, vec![Extent::Any])?;
+        self.take(&slot, &call, Some(meanwhile))
+    }
+
+    /// Says how far this rank is, to whoever wants to know: nobody waits for it.
+    pub fn tell_progress(&self, done: f64) {
+        self.link.tell(self.world_rank(), done);
+    }
+
+    /// How far each rank last said that it is, by rank.
+    pub fn progress(&self) -> Vec<Option<f64>> {
+        self.own.members.iter().map(|rank| self.link.told(*rank)).collect()
     }
 
     /// Gives `parts[i]` to rank `i`; returns what every rank gave to this one, in rank order.
@@ -322,7 +345,7 @@ impl Group {
         let own = self.world_rank();
         let slot = |from: &usize| self.slot(Channel::Collectives, *from, own);
         let slots: Vec<Slot> = self.own.members.iter().map(slot).collect();
-        self.own.waiting(|| self.link.collect(own, &slots, call))
+        self.own.waiting(|| self.link.collect((own, &slots), call, None))
     }
 
     fn slot(&self, channel: Channel, from: usize, to: usize) -> Slot {
@@ -350,9 +373,10 @@ impl Group {
         Ok((self.slot(Channel::Messages, from, to), call))
     }
 
-    fn take(&self, slot: &Slot, call: &Call) -> Result<Vec<Parcel>> {
+    fn take(&self, slot: &Slot, call: &Call, meanwhile: Meanwhile<'_>) -> Result<Vec<Parcel>> {
         let slots = std::slice::from_ref(slot);
-        let mut posts = self.own.waiting(|| self.link.collect(slot.to, slots, call))?;
+        let mut posts =
+            self.own.waiting(|| self.link.collect((slot.to, slots), call, meanwhile))?;
         Ok(posts.remove(0))
     }
 
@@ -419,7 +443,7 @@ impl<const D: usize> Expected<D> {
     /// # Errors
     /// The peer did not send within the deadline, or sent something of another rank or label.
     pub fn wait(self) -> Result<Tensor<D>> {
-        let mut parcels = self.group.take(&self.slot, &self.call)?;
+        let mut parcels = self.group.take(&self.slot, &self.call, None)?;
         Ok(parcels.remove(0).open())
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::call::Call;
 use crate::error::{Absence, Error, RankState, Result};
-use crate::link::{Link, Post, Slot};
+use crate::link::{Link, Meanwhile, Post, Slot};
 use crate::parcel::Parcel;
 
 /// Longer than any work, and short enough to be added to the time of day.
@@ -39,7 +39,12 @@ struct Seat {
     /// When it last finished announced work: from then on it has the ordinary deadline again.
     freed: Option<Instant>,
     has_ended: bool,
+    /// How far it said that it is.
+    done: Option<f64>,
 }
+
+/// How often a rank that waits does what it was asked to do meanwhile.
+const MEANWHILE: Duration = Duration::from_millis(200);
 
 struct Work {
     what: Arc<str>,
@@ -107,7 +112,12 @@ impl Link for Hall {
         Ok(())
     }
 
-    fn collect(&self, rank: usize, slots: &[Slot], call: &Call) -> Result<Vec<Vec<Parcel>>> {
+    fn collect(
+        &self,
+        (rank, slots): (usize, &[Slot]),
+        call: &Call,
+        mut meanwhile: Meanwhile<'_>,
+    ) -> Result<Vec<Vec<Parcel>>> {
         let mut everyone = self.lock();
         everyone.intact()?;
         let start = Instant::now();
@@ -135,7 +145,17 @@ impl Link for Hall {
                 return Err(self.fail_locked(&mut everyone, rank, error));
             }
             let next = due.into_iter().min().unwrap_or(now);
-            let patience = next.saturating_duration_since(now);
+            let mut patience = next.saturating_duration_since(now);
+            if let Some(meanwhile) = &mut meanwhile {
+                drop(everyone);
+                meanwhile();
+                patience = patience.min(MEANWHILE);
+                everyone = self.lock();
+                // What came meanwhile has rung already.
+                if everyone.absent(slots, call).len() < absent.len() {
+                    continue;
+                }
+            }
             let wait = self.bell.wait_timeout(everyone, patience);
             everyone = wait.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -143,6 +163,14 @@ impl Link for Hall {
 
     fn fail(&self, rank: usize, error: Error) -> Error {
         self.fail_locked(&mut self.lock(), rank, error)
+    }
+
+    fn tell(&self, rank: usize, done: f64) {
+        self.lock().seats[rank].done = Some(done);
+    }
+
+    fn told(&self, rank: usize) -> Option<f64> {
+        self.lock().seats[rank].done
     }
 
     fn start_work(&self, rank: usize, what: &str, limit: Duration) {

@@ -29,6 +29,9 @@ pub(crate) struct Post {
     pub(crate) parcels: Vec<Parcel>,
 }
 
+/// What a rank does now and then while it waits, if anything.
+pub(crate) type Meanwhile<'a> = Option<&'a mut dyn FnMut()>;
+
 /// Ranks that can reach each other.
 pub(crate) trait Link: Send + Sync {
     /// Sends a post on its way and returns at once.
@@ -38,11 +41,22 @@ pub(crate) trait Link: Send + Sync {
     fn post(&self, slot: Slot, post: Post) -> Result<()>;
 
     /// Waits for one post on each of the ways, all of which end at `rank`, compares their headers with
-    /// `call`, and takes what they announce.
+    /// `call`, and takes what they announce; does something now and then while it waits.
     ///
     /// # Errors
     /// A header differs, a rank does not come, or the world is broken.
-    fn collect(&self, rank: usize, slots: &[Slot], call: &Call) -> Result<Vec<Vec<Parcel>>>;
+    fn collect(
+        &self,
+        at: (usize, &[Slot]),
+        call: &Call,
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<Vec<Vec<Parcel>>>;
+
+    /// The rank says how far it is.
+    fn tell(&self, rank: usize, done: f64);
+
+    /// How far a rank last said that it is, as far as that is known here.
+    fn told(&self, rank: usize) -> Option<f64>;
 
     /// Breaks the world: whoever waits wakes up with the error. The first failure stays, and is returned.
     fn fail(&self, rank: usize, error: Error) -> Error;

@@ -72,7 +72,6 @@ impl Pipeline {
         let tracks = Tracks { video: sees.then_some(()), audio: sound.map(|_| ()) };
         let Sampling { sampler, solver, steps, guidance, more } =
             sampling(model, request, latents, &tracks)?;
-        self.check_stages(&sampler, &tracks)?;
         let is_guided = sampler.is_guided(&tracks);
         let rules = self.rules(request)?;
         unused(model, request)?;
@@ -163,28 +162,12 @@ impl Pipeline {
             own_tokens: Tracks { video: own, audio: job.sound },
             tiled: request.decoding == Decoding::Tiled,
             caches_steps: request.first_block_cache.is_some(),
+            whole_rows: self.setup.quantization.is_some(),
+            needs_whole: needs_whole(&job.sampler, &job.tracks),
             latent_rows: (!job.only_audio).then_some(job.latents[1]),
             branches: job.sampler.most_predictions(&job.tracks),
             samples: job.samples,
         })
-    }
-
-    /// Refuses guidance that needs more than the tokens at hand where stages work on some of them.
-    fn check_stages(&self, sampler: &Sampler, tracks: &Tracks<()>) -> Result<()> {
-        if self.setup.pipefusion.is_none() {
-            return Ok(());
-        }
-        if sampler.sees_whole_tracks(tracks) && sampler.most_predictions(tracks) > 1 {
-            let reason = "stages see a part of the tokens, and this is about all of them; give 0, or no stages";
-            return Err(Error::request(Field::Rescale, reason));
-        }
-        match sampler.most_predictions(tracks) > 3 {
-            true => {
-                let reason = "stages pass both streams on together; give 1 for both, or no stages";
-                Err(Error::request(Field::Modality, reason))
-            }
-            false => Ok(()),
-        }
     }
 
     /// The rules for captions, as the request changes them; none where there is no encoder.
@@ -254,6 +237,17 @@ impl Pipeline {
             video: makes.video.map(video).transpose()?,
             audio: model.sound.as_ref().zip(makes.audio).map(audio).transpose()?,
         })
+    }
+}
+
+/// What of guidance needs more than the tokens at hand where stages work on some of them.
+fn needs_whole(sampler: &Sampler, tracks: &Tracks<()>) -> Option<&'static str> {
+    let count = sampler.most_predictions(tracks);
+    match sampler.sees_whole_tracks(tracks) && count > 1 {
+        true => Some("the rescale of guidance is about all tokens; give 0"),
+        false => (count > 3).then_some(
+            "guidance of one modality by the other leaves a stream out; give 1 for both",
+        ),
     }
 }
 

@@ -306,11 +306,14 @@ impl Pipeline {
         let rule = job.more.as_ref().and_then(|more| more.cross_levels);
         self.description.meet_by(rule);
         let replica = Replica::of(&self.setup.mesh, job.samples);
+        // Whatever an earlier request came to.
+        replica.tell(0.0);
         if replica.owns() {
             frames.begin(job.samples, if job.only_audio { 0 } else { job.size[0] })?;
         }
-        let Some(deal) = replica.deal() else { return replica.collect(None, frames) };
+        let Some(deal) = replica.deal() else { return replica.collect(None, (progress, frames)) };
         let preparing = replica.busy("the preparation of a request");
+        self.hold_what_is_needed(request, job)?;
         let captions = match &job.captions {
             Some(captions) => captions.of(deal.prompts(request)),
             None => self.encode(request, job, deal.prompts(request), progress)?,
@@ -322,6 +325,11 @@ impl Pipeline {
             own.sound.close();
             own.vision.iter_mut().for_each(Vision::close);
         });
+        if self.setup.residency == Residency::Kept && self.setup.mesh.world().size() > 1 {
+            // Others wait for a rank that opens its weights as long as for one that encodes.
+            let Pipeline { setup, transformers, .. } = &mut *self;
+            transformers.iter_mut().try_for_each(|own| own.open(&setup.device).map(drop))?;
+        }
         drop(preparing);
         let prepared = Prepared { captions, conditionings };
         let sampled = self.sample(request, job, &prepared, &deal, progress)?;
@@ -340,7 +348,32 @@ impl Pipeline {
             own.vae.close();
             own.sound.close();
         });
-        replica.collect(Some(output), frames)
+        replica.collect(Some(output), (progress, frames))
+    }
+
+    /// A stage of blocks opens what it asks for and nothing else, unless all is open already: thread ranks share one
+    /// copy.
+    fn hold_what_is_needed(&mut self, request: &Request, job: &Job) -> Result<()> {
+        let staged = self.setup.pipefusion.as_ref().map(PipeFusion::blocks);
+        let needed = match staged.filter(|own| *own != (0..self.depth())) {
+            Some(blocks) => {
+                let workload = self.workload_of(request, job)?;
+                Some(self.network_of(job, &workload)?.names(blocks))
+            }
+            None => None,
+        };
+        self.transformers.iter_mut().for_each(|own| own.hold(needed.clone()));
+        Ok(())
+    }
+
+    fn depth(&self) -> usize {
+        self.description.transformers[0].network.depth()
+    }
+
+    /// The names of the transformer's parameters that are open, as each of its experts has them.
+    pub fn held(&self) -> Vec<Vec<String>> {
+        let names = |own: &Component| own.held().map(str::to_owned).collect();
+        self.transformers.iter().map(names).collect()
     }
 
     /// Puts other parameters in the place of the transformer's, or of its first expert's: a model in

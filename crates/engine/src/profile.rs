@@ -307,6 +307,7 @@ impl Pipeline {
             products: asked.products.into_iter().map(product).collect(),
             mixings: asked.mixings.into_iter().map(mixing).collect(),
             norms: asked.norms.into_iter().map(|rows| kinds.asked(rows)).collect(),
+            names: asked.parameters.clone(),
             ..cost::Part::default()
         };
         for name in asked.parameters {

@@ -9,6 +9,7 @@ use data::media::{Frame, Waveform};
 
 use crate::error::{Error, Result};
 use crate::pipeline::{Frames, Latents, PipelineOutput};
+use crate::progress::Progress;
 use crate::request::Request;
 
 /// How long ranks wait for one that encodes or decodes, which is announced: a whole clip on one core.
@@ -58,6 +59,19 @@ impl Replica {
         (!samples.is_empty()).then_some(Deal { samples })
     }
 
+    /// Says how far this replica's steps are, from 0 to 1.
+    pub(crate) fn tell(&self, done: f64) {
+        if self.leads() {
+            self.peers().tell_progress(done);
+        }
+    }
+
+    /// How far the slowest replica is that has samples.
+    pub(crate) fn slowest(&self) -> f64 {
+        let all = self.peers().progress().into_iter().take(self.samples);
+        all.map(|done| done.unwrap_or(0.0)).fold(1.0, f64::min)
+    }
+
     /// Announces work that other ranks wait for.
     pub(crate) fn busy(&self, what: &str) -> Busy {
         self.mesh.world().busy(what, LONG_WORK)
@@ -75,7 +89,7 @@ impl Replica {
     pub(crate) fn collect(
         &self,
         own: Option<PipelineOutput>,
-        frames: &mut dyn Frames,
+        (progress, frames): (&mut dyn Progress, &mut dyn Frames),
     ) -> Result<PipelineOutput> {
         let own = own.unwrap_or_default();
         if !self.leads() {
@@ -86,16 +100,26 @@ impl Replica {
             return Ok(own);
         }
         let mut all = vec![own];
+        let percent = |done: f64| (100.0 * done) as usize;
+        if self.slowest() < 1.0 {
+            progress.begin("wait for other ranks", percent(1.0));
+        }
         for peer in 1..self.peers().size() {
-            all.push(self.take(peer, frames)?);
+            let mut show = || progress.reach(percent(self.slowest()));
+            all.push(self.take(peer, &mut show, frames)?);
         }
         Ok(PipelineOutput::joined(all))
     }
 
-    /// Everything that another replica made.
-    fn take(&self, peer: usize, frames: &mut dyn Frames) -> Result<PipelineOutput> {
+    /// Everything that another replica made; shows how far it is meanwhile.
+    fn take(
+        &self,
+        peer: usize,
+        show: &mut dyn FnMut(),
+        frames: &mut dyn Frames,
+    ) -> Result<PipelineOutput> {
         loop {
-            let parcels = self.peers().recv_parcels(peer)?;
+            let parcels = self.peers().recv_parcels_while(peer, show)?;
             match parcels.first().map_or("", |parcel| &*parcel.name) {
                 FRAME => {
                     let message = Message::of(parcels)?;

@@ -18,7 +18,7 @@ use crate::finite;
 use crate::job::Job;
 use crate::pipeline::{Latents, Pipeline, PipelineOutput, Residency};
 use crate::progress::{self, Progress};
-use crate::replica::{self, Deal};
+use crate::replica::{self, Deal, Replica};
 use crate::request::Request;
 use crate::scene::{Conditioning, scene};
 
@@ -41,6 +41,9 @@ pub(crate) struct Prepared {
 struct Watched<'a> {
     progress: &'a mut dyn Progress,
     mesh: Mesh,
+    replica: Replica,
+    /// Steps of all samples of this replica.
+    total: usize,
     /// Steps that earlier samples took.
     done: usize,
     /// How many samples there are now.
@@ -48,7 +51,7 @@ struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// Tells that so many steps are taken.
+    /// Tells that so many steps are taken; what is shown is how far the slowest replica is.
     ///
     /// # Errors
     /// The user interrupted.
@@ -56,7 +59,10 @@ impl Watched<'_> {
         if replica::agree(self.mesh.stage(), self.progress.interrupted())? {
             return Err(Error::Interrupted);
         }
-        self.progress.reach(self.done + steps * self.samples);
+        let done = self.done + steps * self.samples;
+        self.replica.tell(done as f64 / self.total as f64);
+        let slowest = (self.replica.slowest() * self.total as f64).round() as usize;
+        self.progress.reach(done.min(slowest));
         Ok(())
     }
 }
@@ -202,6 +208,8 @@ impl Pipeline {
             let mut watched = Watched {
                 progress,
                 mesh: self.setup.mesh.clone(),
+                replica: Replica::of(&self.setup.mesh, job.samples),
+                total: deal.samples.len() * steps,
                 done: (first - deal.samples.start) * steps,
                 samples: scene.samples(),
             };

@@ -1,6 +1,6 @@
 //! A network's files, opened when it is needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use burn::tensor::Device;
@@ -81,6 +81,8 @@ pub struct Component {
     /// What its tensors are reshaped to.
     shapes: BTreeMap<String, Vec<usize>>,
     resident: Option<Store>,
+    /// The parameters that are to be open, if not all.
+    needed: Option<BTreeSet<String>>,
     weights: Vec<Weight>,
     /// Whether its parameters were given and are nowhere else.
     given: bool,
@@ -135,8 +137,18 @@ impl Component {
         let kept = |name: &String| name.split('.').any(|module| storage.kept.contains(&module));
         let linears = linears.filter(|name| !kept(name)).collect();
         let (loras, weights, resident) = (Loras::NONE, Weight::all(&store), None);
-        let given = false;
-        Ok(Component { paths, storage, linears, loras, rename, shapes, resident, weights, given })
+        Ok(Component {
+            paths,
+            storage,
+            linears,
+            loras,
+            rename,
+            shapes,
+            resident,
+            needed: None,
+            weights,
+            given: false,
+        })
     }
 
     /// A component whose parameters are in memory and nowhere else.
@@ -144,8 +156,19 @@ impl Component {
         let (paths, storage, loras) = (Vec::new(), Storage::STORED, Loras::NONE);
         let weights = Weight::all(&store);
         let (rename, resident) = (None, Some(store));
-        let (linears, shapes, given) = (Vec::new(), BTreeMap::new(), true);
-        Component { paths, storage, linears, loras, rename, shapes, resident, weights, given }
+        let (linears, shapes) = (Vec::new(), BTreeMap::new());
+        Component {
+            paths,
+            storage,
+            linears,
+            loras,
+            rename,
+            shapes,
+            resident,
+            needed: None,
+            weights,
+            given: true,
+        }
     }
 
     /// Its tensors, as they are stored.
@@ -193,7 +216,16 @@ impl Component {
             let Storage { precision, kept, quantization } = self.storage;
             // What becomes bytes is not rounded to anything else before.
             let precision = if quantization.is_some() { Precision::Stored } else { precision };
-            let store = Store::open_keeping(&self.paths, precision, kept, device)?;
+            // What a LoRA changes is looked for among all.
+            let some = self.needed.as_ref().filter(|_| self.loras.sources.is_empty());
+            let own = |file: &str| match &self.rename {
+                Some(rename) => rename(file),
+                None => Some(file.to_owned()),
+            };
+            let is_needed = |file: &str| {
+                some.is_none_or(|needed| own(file).is_none_or(|name| needed.contains(&name)))
+            };
+            let store = Store::open_some(&self.paths, (precision, kept), &is_needed, device)?;
             let mut store = renamed(store, self.rename.as_ref())?;
             store.with_shapes(&self.shapes);
             if let Some(quantization) = quantization {
@@ -202,9 +234,28 @@ impl Component {
             // Beside what is quantized, in f32, and merged into the rest.
             let Loras { sources, names } = &self.loras;
             lora::load(sources, &mut store, *names, Merge::Into, device)?;
+            if let Some(needed) = &self.needed {
+                store = store.renamed(|name| needed.contains(name).then(|| name.to_owned()));
+            }
             self.resident = Some(store);
         }
         Ok(self.resident.as_ref().expect("it was opened just now"))
+    }
+
+    /// Holds these parameters alone from now on, or all. What is open stays so, where it is all of them: others may
+    /// share it.
+    pub fn hold(&mut self, needed: Option<BTreeSet<String>>) {
+        if self.needed != needed {
+            if self.needed.is_some() {
+                self.close();
+            }
+            self.needed = needed;
+        }
+    }
+
+    /// The names of the parameters that are open.
+    pub fn held(&self) -> impl Iterator<Item = &str> {
+        self.resident.iter().flat_map(Store::names)
     }
 
     /// Lets go of its parameters, unless they are nowhere else.

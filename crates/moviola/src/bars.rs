@@ -44,6 +44,11 @@ impl<'a> Bars<'a> {
         Bars { voice, meter: None, clock, interrupted, stages: Vec::new() }
     }
 
+    /// What is set when the run is to end.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.interrupted)
+    }
+
     /// Ends the last stage.
     pub(crate) fn finish(&mut self) {
         let Some((stage, meter)) = self.meter.take() else { return };

@@ -1,11 +1,11 @@
 //! `moviola exam`: what a model of the shapes world can do, in percent.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::Device;
 use data::world::{Colour, MovingShape, Tone, WorldOptions};
-use engine::{Pipeline, Progress, Request, Setup, Silent, Solving};
+use engine::{Pipeline, Progress, Request, Setup, Solving};
 use recipe::{Answer, Exam, Score, ShapesConfig, Task};
 use serde_json::json;
 
@@ -13,9 +13,11 @@ use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::failure::{Failure, Outcome};
 use crate::inputs::InputFiles;
+use crate::job::Job;
 use crate::layout::LayoutArguments;
+use crate::ranked::Unseen;
 use crate::voice::Voice;
-use crate::{hardware, launch, output, questions, ranked, signals, threads};
+use crate::{hardware, launch, output, questions, ranked, signals};
 
 /// Score a model of the shapes world: all scenes twice, from fixed seeds.
 #[derive(clap::Args, Clone, Debug)]
@@ -95,10 +97,11 @@ fn colour(word: &str) -> Result<String, String> {
 /// # Errors
 /// The folder is no model of the shapes world, or the user interrupted.
 pub(crate) fn run(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
-    threads::within(arguments.threads, || examine(arguments, voice, clock))
+    let timeout = arguments.layout.timeout();
+    Job::run(arguments.threads, timeout, |job| examine(arguments, job, (voice, clock)))
 }
 
-fn examine(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
+fn examine(arguments: &Arguments, job: &Job, (voice, clock): (Voice, &Clock)) -> Outcome {
     let task = arguments.task;
     if let Some(path) = &arguments.output {
         InputFiles::of_model(&arguments.model).spare(path)?;
@@ -124,7 +127,7 @@ fn examine(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
             let mut model = Pipeline::open(&arguments.model, &Setup::new(&Device::flex()))?;
             silenced = model.description().sound.is_some() && !task.sounds();
             match arguments.layout.is_given() {
-                true => sit_together(arguments, &mut model, &shapes, &mut bars)?,
+                true => sit_together(arguments, job, (&mut model, &shapes), &mut bars)?,
                 false => sit(&mut model, task, &shapes, &arguments.sampling, &mut bars)?,
             }
         }
@@ -152,23 +155,26 @@ fn examine(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
 /// Has a model answer on several ranks; the first gets the answers, and shows how far it is.
 fn sit_together(
     arguments: &Arguments,
-    model: &mut Pipeline,
-    shapes: &ShapesConfig,
+    job: &Job,
+    (model, shapes): (&mut Pipeline, &ShapesConfig),
     bars: &mut Bars<'_>,
 ) -> Outcome<Vec<Answer>> {
     let Arguments { task, layout, sampling, threads, .. } = arguments;
     let exam = exam(*task, shapes)?;
     let request = exam.request_to(model, &sampling.for_exams()).map_err(of_arguments)?;
     let work = model.work(&request)?;
-    let plan = layout.plan(&work, &hardware::here(&work)?)?;
-    model.open_all()?;
+    let plan = layout.plan(&work, &hardware::here(&work, job)?)?;
+    if matches!(job, Job::Alone) {
+        model.open_all()?;
+    }
+    let interrupted = bars.flag();
     let bars = Mutex::new(bars);
-    ranked::on_ranks(layout, &plan, model, *threads, |rank, own| match rank {
+    ranked::on_ranks(job, (layout, &plan), model, *threads, |rank, own| match rank {
         0 => {
             let mut bars = bars.lock().unwrap_or_else(PoisonError::into_inner);
             sit(own, *task, shapes, sampling, &mut **bars)
         }
-        _ => sit(own, *task, shapes, sampling, &mut Silent),
+        _ => sit(own, *task, shapes, sampling, &mut Unseen(Arc::clone(&interrupted))),
     })
 }
 

@@ -8,6 +8,7 @@ use parallel::cost::{Hardware, Link, Work};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
+use crate::job::Job;
 use crate::launch::Process;
 
 /// What is assumed of this machine where nothing else is said: rates matter less than what they are to each
@@ -145,14 +146,17 @@ pub(crate) fn given(path: Option<&Path>) -> Outcome<Hardware> {
     }
 }
 
-/// The machine that this process runs on, for some work: its cores and its memory. Weights are mapped, so
-/// memory need not hold them.
+/// The machine that this process runs on, or the first of its job, for some work: its cores and its memory. Weights
+/// are mapped, so memory need not hold them.
 ///
 /// # Errors
-/// Ours.
-pub(crate) fn here(work: &Work) -> Outcome<Hardware> {
+/// A process of the job does not come.
+pub(crate) fn here(work: &Work, job: &Job) -> Outcome<Hardware> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let room = machine_memory().unwrap_or(u64::MAX);
+    // All processes weigh layouts of the same machine, or they would choose different ones.
+    let said = job.as_the_first("the machine", vec![cores as u64, room])?;
+    let (cores, room) = (said[0] as usize, said[1]);
     let mapped = work.network.bytes() + work.other_bytes;
     let hosts = if Process::of_job().is_some() { None } else { Some(1) };
     Ok(Hardware {

@@ -8,6 +8,7 @@ use parallel::{Layout, Pipeline, Plan, Refusal};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
+use crate::job::Job;
 use crate::launch::Process;
 
 /// Where `--help` lists these.
@@ -209,17 +210,28 @@ impl LayoutArguments {
     }
 
     /// Runs `body` on every rank, each with so many threads, and returns what the first one gives, or this
-    /// process's, where ranks are processes.
+    /// process's, where ranks are processes: those of a job are there already.
     ///
     /// # Errors
     /// Whatever a rank reports first that is not about another rank.
     pub(crate) fn run<T: Send>(
         &self,
+        job: &Job,
         plan: &Plan,
         threads: Option<usize>,
         body: impl Fn(Group) -> Outcome<T> + Sync,
     ) -> Outcome<T> {
-        run_ranks(plan.layout().ranks, threads, Duration::from_secs(self.timeout), body)
+        match job {
+            Job::Process(group) => body(group.clone()),
+            Job::Alone => {
+                run_ranks(plan.layout().ranks, threads, Duration::from_secs(self.timeout), body)
+            }
+        }
+    }
+
+    /// How many seconds a rank waits for another.
+    pub(crate) fn timeout(&self) -> u64 {
+        self.timeout
     }
 }
 

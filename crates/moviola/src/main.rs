@@ -20,6 +20,7 @@ mod hub;
 mod import;
 mod inputs;
 mod inspect;
+mod job;
 mod launch;
 mod layout;
 mod output;

@@ -1,12 +1,14 @@
 //! A model on the ranks of a layout.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use data::media::Frame;
-use engine::{Frames, Pipeline};
+use engine::{Frames, Pipeline, Progress};
 use parallel::Plan;
 
 use crate::failure::Outcome;
+use crate::job::Job;
 use crate::layout::LayoutArguments;
 
 /// Does `body` on every rank of a plan, each with its own hold of a model and so many threads, and returns
@@ -15,19 +17,32 @@ use crate::layout::LayoutArguments;
 /// # Errors
 /// Whatever a rank reports first.
 pub(crate) fn on_ranks<T: Send>(
-    layout: &LayoutArguments,
-    plan: &Plan,
+    job: &Job,
+    (layout, plan): (&LayoutArguments, &Plan),
     model: &Pipeline,
     threads: Option<usize>,
     body: impl Fn(usize, &mut Pipeline) -> Outcome<T> + Sync,
 ) -> Outcome<T> {
     let shared = Mutex::new(model.clone());
-    layout.run(plan, threads, |group| {
+    layout.run(job, plan, threads, |group| {
         let rank = group.rank();
         let mesh = plan.mesh(group).map_err(engine::Error::from)?;
         let mut own = shared.lock().unwrap_or_else(PoisonError::into_inner).on(mesh, plan);
         body(rank, &mut own)
     })
+}
+
+/// Watches unseen, and is interrupted when the first rank is: all stop together.
+pub(crate) struct Unseen(pub(crate) Arc<AtomicBool>);
+
+impl Progress for Unseen {
+    fn begin(&mut self, _: &str, _: usize) {}
+
+    fn reach(&mut self, _: usize) {}
+
+    fn interrupted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Takes what is made and keeps nothing: on ranks that own nothing.

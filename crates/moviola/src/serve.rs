@@ -11,6 +11,7 @@ use serve::{Executor, Keys, Limits, Model, Retention, Server, Settings};
 
 use crate::failure::{Failure, Outcome};
 use crate::generate::{self, Dtype, Quantize};
+use crate::job::Job;
 use crate::launch::Process;
 use crate::layout::LayoutArguments;
 use crate::ranked::{self, Nobody};
@@ -258,7 +259,7 @@ impl Ranked {
             return Ok(None);
         }
         let work = pipeline.work(request)?;
-        let hardware = hardware::here(&work).map_err(engine_error)?;
+        let hardware = hardware::here(&work, &Job::Alone).map_err(engine_error)?;
         self.layout.plan(&work, &hardware).map(Some).map_err(engine_error)
     }
 }
@@ -302,7 +303,8 @@ impl Executor for Ranked {
             }
             _ => Ok(own.carry_out(plan, &mut Silent, &mut Nobody).map(drop)?),
         };
-        ranked::on_ranks(&self.layout, &layout, pipeline, self.threads, body).map_err(engine_error)
+        let layout = (&self.layout, &layout);
+        ranked::on_ranks(&Job::Alone, layout, pipeline, self.threads, body).map_err(engine_error)
     }
 
     fn layouts(

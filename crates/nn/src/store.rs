@@ -104,6 +104,19 @@ impl Store {
         kept: &[&str],
         device: &Device,
     ) -> Result<Store> {
+        Store::open_some(paths, (precision, kept), &|_| true, device)
+    }
+
+    /// The same, but only tensors whose names are needed: a rank that runs a part of a network holds that part.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_some(
+        paths: &[PathBuf],
+        held: (Precision, &[&str]),
+        needed: &dyn Fn(&str) -> bool,
+        device: &Device,
+    ) -> Result<Store> {
         let origin = match paths {
             [path] => path.display().to_string(),
             [first, ..] => first.parent().unwrap_or(Path::new("")).display().to_string(),
@@ -111,12 +124,18 @@ impl Store {
         };
         let mut store = Store::new(origin);
         for path in paths {
-            store.map(path, (precision, kept), device)?;
+            store.map(path, held, needed, device)?;
         }
         Ok(store)
     }
 
-    fn map(&mut self, path: &Path, held: Held<'_>, device: &Device) -> Result<()> {
+    fn map(
+        &mut self,
+        path: &Path,
+        held: Held<'_>,
+        needed: &dyn Fn(&str) -> bool,
+        device: &Device,
+    ) -> Result<()> {
         let corrupt = |reason: String| Error::Corrupt { path: path.to_owned(), reason };
         let file = kernels::map_file(path)
             .map_err(|source| Error::Read { path: path.to_owned(), source })?;
@@ -124,7 +143,7 @@ impl Store {
             return self.map_gguf(path, &file, held, device);
         }
         let tensors = SafeTensors::deserialize(&file).map_err(|err| corrupt(err.to_string()))?;
-        for (name, view) in tensors.iter() {
+        for (name, view) in tensors.iter().filter(|(name, _)| needed(name)) {
             let dtype = float_type(view.dtype()).ok_or_else(|| Error::Dtype {
                 name: name.to_owned(),
                 origin: path.display().to_string(),

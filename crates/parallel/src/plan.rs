@@ -65,6 +65,10 @@ pub struct Workload {
     pub tiled: bool,
     /// Whether blocks are left out where steps differ little.
     pub caches_steps: bool,
+    /// Whether matrices take whole rows of inputs: those in bytes round a row by its largest value.
+    pub whole_rows: bool,
+    /// What cannot be of some of the tokens, if something cannot, and what to do about it.
+    pub needs_whole: Option<&'static str>,
     /// Predictions of a step: two where it is guided.
     pub branches: usize,
     /// Samples to make.
@@ -120,6 +124,11 @@ impl Plan {
             let reason =
                 format!("{heads} heads cannot be split {tensor} ways; the nearest is {near}");
             return refuse(Axis::Tensor, reason);
+        }
+        if tensor > 1 && workload.whole_rows {
+            let reason = "matrices in bytes round a row of inputs by its largest value, and a tensor rank sees a \
+                          part of the row; share tokens instead, by ulysses, or leave the bytes out";
+            return refuse(Axis::Tensor, reason.to_owned());
         }
         let (ulysses, heads) = (degree(Axis::Ulysses), workload.heads / tensor);
         if heads < ulysses {
@@ -269,6 +278,12 @@ fn check_pipeline(layout: &Layout, workload: &Workload, sequence: usize) -> Resu
             "patches that flow are never at one step, which a step cache needs; choose one";
         return refuse(Axis::Pipeline, reason.to_owned());
     }
+    if let Some(what) = workload.needs_whole
+        && (count > 1 || patches > 1)
+    {
+        let reason = format!("stages work on some of the tokens, but {what}, or no stages");
+        return refuse(Axis::Pipeline, reason);
+    }
     let fewest = workload.own_tokens.into_iter().min().unwrap_or(0);
     if patches == 0 || patches * sequence > fewest {
         let most = (fewest / sequence).max(1);
@@ -329,6 +344,8 @@ mod tests {
             latent_rows: Some(5),
             tiled: false,
             caches_steps: false,
+            whole_rows: false,
+            needs_whole: None,
             branches: 2,
             samples: 3,
         }
@@ -388,6 +405,10 @@ mod tests {
         assert!(vae(7, &workload()).contains("choose 1 to 6"));
         let tiled = Workload { tiled: true, ..workload() };
         assert!(vae(2, &tiled).contains("overlapping tiles"));
+        let whole = Workload { needs_whole: Some("this is about all of them"), ..workload() };
+        let staged = Plan::new(&layout(&[(Axis::Pipeline, 2)]), &whole).unwrap_err().to_string();
+        assert!(staged.starts_with("pipeline: stages work on some of the tokens"), "{staged}");
+        assert!(Plan::new(&layout(&[(Axis::Ulysses, 2)]), &whole).is_ok());
         let sound = Workload { latent_rows: None, ..workload() };
         assert!(vae(2, &sound).contains("no video to decode"));
         let wrong = Layout { ranks: 5, ..layout(&[(Axis::Ring, 4)]) };

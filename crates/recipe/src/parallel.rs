@@ -135,6 +135,8 @@ impl Recipe {
             latent_rows: None,
             tiled: false,
             caches_steps: false,
+            whole_rows: false,
+            needs_whole: None,
             branches: 1,
             samples: 1,
         };

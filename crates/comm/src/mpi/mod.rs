@@ -23,7 +23,7 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::hall::Hall;
-use crate::link::{Link, Post, Slot};
+use crate::link::{Link, Meanwhile, Post, Slot};
 use crate::parcel::Parcel;
 use crate::ranks::{Ranks, message};
 
@@ -144,6 +144,7 @@ fn hand_over(hall: &Hall, from: usize, message: Message) {
         Message::Post(slot, post) => _ = hall.post(slot, post),
         Message::StartWork(what, limit) => hall.start_work(from, &what, limit),
         Message::FinishWork => hall.finish_work(from),
+        Message::Done(done) => hall.tell(from, done),
         Message::Failed(reason) => _ = hall.fail(from, Error::Elsewhere { rank: from, reason }),
         Message::Ended => hall.end(from),
     }
@@ -219,8 +220,22 @@ impl Link for MpiLink {
         Ok(())
     }
 
-    fn collect(&self, rank: usize, slots: &[Slot], call: &Call) -> Result<Vec<Vec<Parcel>>> {
-        self.spread(self.hall.collect(rank, slots, call))
+    fn collect(
+        &self,
+        at: (usize, &[Slot]),
+        call: &Call,
+        meanwhile: Meanwhile<'_>,
+    ) -> Result<Vec<Vec<Parcel>>> {
+        self.spread(self.hall.collect(at, call, meanwhile))
+    }
+
+    fn tell(&self, rank: usize, done: f64) {
+        self.hall.tell(rank, done);
+        self.tell_all(|| Message::Done(done));
+    }
+
+    fn told(&self, rank: usize) -> Option<f64> {
+        self.hall.told(rank)
     }
 
     fn fail(&self, rank: usize, error: Error) -> Error {

@@ -21,6 +21,8 @@ pub(super) enum Message {
     Failed(String),
     /// The sender makes no further calls.
     Ended,
+    /// How far the sender is.
+    Done(f64),
 }
 
 /// Types that travel; their place is their code.
@@ -58,6 +60,10 @@ impl Message {
                 out.text(&reason);
             }
             Message::Ended => out.number(4),
+            Message::Done(done) => {
+                out.number(5);
+                out.number(done.to_bits());
+            }
         }
         out.0
     }
@@ -74,6 +80,7 @@ impl Message {
             2 => Message::FinishWork,
             3 => Message::Failed(reader.text()?.to_string()),
             4 => Message::Ended,
+            5 => Message::Done(f64::from_bits(reader.number()?)),
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
@@ -305,6 +312,8 @@ mod tests {
             }
         }
         assert!((0..bytes.len()).all(|end| Message::decode(&bytes[..end]).is_none()));
+        let done = Message::decode(&Message::Done(0.375).encode());
+        assert!(matches!(done, Some(Message::Done(done)) if done == 0.375));
         let failed = Message::Failed("rank 2 fell".to_owned()).encode();
         assert!(
             matches!(Message::decode(&failed), Some(Message::Failed(why)) if why == "rank 2 fell")

@@ -4,6 +4,7 @@ mod collectives;
 mod failures;
 mod headers;
 mod meshes;
+mod progress;
 
 use burn::tensor::{Device, Tensor, TensorData};
 

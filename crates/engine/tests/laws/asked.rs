@@ -15,6 +15,7 @@ use nn::{
 };
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
+use tempfile::TempDir;
 use testkit::numbers::{numbers, parameter};
 use testkit::parity::Question;
 use testkit::synthetic::{Joint, UShaped, Widths};
@@ -37,6 +38,8 @@ pub(crate) struct Model {
     pub(crate) description: Description,
     pub(crate) store: Store,
     pub(crate) pipeline: Pipeline,
+    /// Its folder, if it has one; gone when all models are.
+    pub(crate) folder: Option<(Arc<TempDir>, PathBuf)>,
 }
 
 /// At least one question for each model: bare, and with all that it takes beside a prompt.
@@ -47,7 +50,7 @@ pub(crate) fn all() -> Vec<Asked> {
 /// One model for each golden folder, one for each family that can begin anew, and two synthetic ones: U-shaped, and
 /// with joint attention.
 pub(crate) fn models() -> Vec<Model> {
-    let temporary = tempfile::tempdir().unwrap();
+    let temporary = Arc::new(tempfile::tempdir().unwrap());
     let setup = Setup::new(&Device::flex());
     let mut all = Vec::new();
     for path in folders() {
@@ -62,7 +65,8 @@ pub(crate) fn models() -> Vec<Model> {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let mut pipeline = Pipeline::open(path, &setup).unwrap();
         pipeline.open_all().unwrap();
-        all.push(Model { name, description, store, pipeline });
+        let folder = Some((Arc::clone(&temporary), path.clone()));
+        all.push(Model { name, description, store, pipeline, folder });
     }
     for family in FAMILIES.iter().filter(|family| family.scratch.is_some()) {
         all.push(anew(family.name, described(family, Some(250)), &setup));
@@ -98,7 +102,7 @@ fn anew(name: &str, description: Description, setup: &Setup) -> Model {
     let network = &description.transformers[0].network;
     let store = Store::declared(|weights| network.declare(weights), parameter).unwrap();
     let pipeline = Pipeline::of(description.clone(), store.clone(), setup).unwrap();
-    Model { name: name.to_owned(), description, store, pipeline }
+    Model { name: name.to_owned(), description, store, pipeline, folder: None }
 }
 
 /// A copy of a golden folder whose transformers have more heads, without their weights.
@@ -169,7 +173,7 @@ pub(crate) fn folders() -> Vec<PathBuf> {
 }
 
 fn questions(model: &Model) -> Vec<Asked> {
-    let Model { name, description, store, pipeline } = model;
+    let Model { name, description, store, pipeline, .. } = model;
     let asked = requests(description).into_iter().flat_map(|(what, request)| {
         let own = captured(pipeline, &request).into_iter().enumerate();
         own.map(move |(branch, inputs)| (format!("{name}, given {what}, branch {branch}"), inputs))

@@ -27,6 +27,9 @@ impl Frames for Kept {
     }
 }
 
+/// Degrees of Ulysses and data, and how many ranks of a replica decode.
+const CASES: [(usize, usize, usize); 4] = [(2, 1, 2), (3, 1, 3), (2, 2, 2), (3, 1, 2)];
+
 fn frames(model: &Model, request: &Request, layout: &Layout) -> Vec<(usize, Frame)> {
     let workload = model.pipeline.workload(request).unwrap();
     let plan = Plan::new(layout, &workload).unwrap_or_else(|err| panic!("{}: {err}", model.name));
@@ -43,27 +46,60 @@ fn frames(model: &Model, request: &Request, layout: &Layout) -> Vec<(usize, Fram
     first
 }
 
+/// The layout of a case; none where there are fewer rows than ranks that decode.
+fn layout(
+    model: &Model,
+    request: &Request,
+    (sequence, data, vae_ranks): (usize, usize, usize),
+) -> Option<Layout> {
+    let rows = model.pipeline.workload(request).unwrap().latent_rows.unwrap();
+    let mesh = MeshShape::default().with(Axis::Ulysses, sequence).with(Axis::Data, data);
+    let layout = Layout { vae_ranks, ..Layout::new(sequence * data, mesh) };
+    (vae_ranks <= rows).then_some(layout)
+}
+
+#[track_caller]
+fn compare(name: &str, got: &[(usize, Frame)], want: &[(usize, Frame)]) {
+    assert_eq!(got.len(), want.len(), "{name}");
+    for ((sample, got), (wanted, want)) in got.iter().zip(want) {
+        assert_eq!((sample, got.size()), (wanted, want.size()), "{name}");
+        let apart = got.values().iter().zip(want.values()).map(|(a, b)| (a - b).abs());
+        let off = apart.fold(0.0, f32::max);
+        assert!(off <= PIXEL, "{name}: off by {off:e}");
+    }
+}
+
 #[test]
 fn strips_make_whole_frames() {
     for model in models() {
         let (_, request) = requests(&model.description).pop().unwrap();
         let request = Request { steps: Some(2), ..request };
-        let rows = model.pipeline.workload(&request).unwrap().latent_rows.unwrap();
         let want = frames(&model, &request, &Layout::new(1, MeshShape::default()));
-        for (sequence, data, vae_ranks) in [(2, 1, 2), (3, 1, 3), (2, 2, 2), (3, 1, 2)] {
-            let mesh = MeshShape::default().with(Axis::Ulysses, sequence).with(Axis::Data, data);
-            let layout = Layout { vae_ranks, ..Layout::new(sequence * data, mesh) };
-            if vae_ranks > rows {
-                continue;
-            }
+        for case in CASES {
+            let Some(layout) = layout(&model, &request, case) else { continue };
             let got = frames(&model, &request, &layout);
-            assert_eq!(got.len(), want.len());
-            for ((sample, got), (wanted, want)) in got.iter().zip(&want) {
-                assert_eq!((sample, got.size()), (wanted, want.size()));
-                let apart = got.values().iter().zip(want.values()).map(|(a, b)| (a - b).abs());
-                let off = apart.fold(0.0, f32::max);
-                assert!(off <= PIXEL, "{} in {vae_ranks} strips: off by {off:e}", model.name);
-            }
+            compare(&format!("{} by {case:?}", model.name), &got, &want);
         }
     }
+}
+
+/// The same by the processes of a group, where a case has as many; how many there were.
+#[cfg(feature = "mpi")]
+pub(crate) fn by_processes(model: &Model, request: &Request, group: &comm::Group) -> usize {
+    let mut made = 0;
+    for case in CASES.into_iter().filter(|(sequence, data, _)| sequence * data == group.size()) {
+        let Some(layout) = layout(model, request, case) else { continue };
+        let plan = Plan::new(&layout, &model.pipeline.workload(request).unwrap()).unwrap();
+        let mut own = model.pipeline.clone().on(plan.mesh(group.clone()).unwrap(), &plan);
+        let mut kept = Kept::default();
+        own.run(request, &mut Silent, &mut kept).unwrap();
+        if group.rank() == 0 {
+            let want = frames(model, request, &Layout::new(1, MeshShape::default()));
+            compare(&format!("{} by {case:?}", model.name), &kept.0, &want);
+        } else {
+            assert!(kept.0.is_empty(), "only the first rank gets frames");
+        }
+        made += 1;
+    }
+    made
 }

@@ -2,9 +2,12 @@
 //! samples gets the same bits.
 
 use burn::tensor::{Device, Tensor};
-use nn::{Forward, Inputs, Modality, OneDevice, Packed, Plain, Prediction, Recompute, Weights};
+use nn::{
+    FirstBlockCache, Forward, Inputs, Modality, OneDevice, Packed, Plain, Prediction, Recompute,
+    Weights,
+};
 use testkit::contract::holds;
-use testkit::numbers::bits;
+use testkit::numbers::{bits, values};
 use testkit::parity::{Bounds, Equals, Question};
 
 use crate::asked::{Asked, all};
@@ -50,6 +53,29 @@ fn bags_can_be_rebuilt_between_all_blocks() {
         let sent = network.head(weights, send(&stream), &send(&shared)).unwrap();
         let whole = nn::forward(&*network, weights, &inputs, &mut Plain).unwrap();
         assert_eq!(all_bits(&sent), all_bits(&whole), "{name}");
+    }
+}
+
+/// A step that is like the one before is left out but for the first block, whose own contribution is kept: asked
+/// the same again, a network says the same.
+#[test]
+fn a_cached_step_keeps_the_first_block() {
+    let sum = |own| Ok(own);
+    for Asked { name, question: Question { network, store, inputs }, .. } in all() {
+        let cache = FirstBlockCache::new(0.5);
+        let said = || {
+            let step = cache.step(&*network, (0, 1), false, &sum);
+            nn::forward(&step, &Weights::new(&store), &inputs, &mut Plain).unwrap()
+        };
+        let (first, again) = (said(), said());
+        let report = cache.report();
+        assert_eq!((report.passes, report.skipped), (2, 1), "{name}");
+        for (again, first) in again.into_iter().zip(first) {
+            let (first, again) = (values(&first), values(&again));
+            let size = first.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
+            let off = first.iter().zip(&again).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(off <= 1e-5 * size, "{name}: off by {off} of {size}");
+        }
     }
 }
 

@@ -3,13 +3,18 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod asked;
+mod cases;
 mod decoding;
 mod fold;
 mod layouts;
 mod loading;
 mod pairs;
+#[cfg(feature = "mpi")]
+mod processes;
+mod progress;
 mod runs;
 mod traffic;
+mod weights;
 
 use std::collections::BTreeSet;
 

@@ -1,40 +1,22 @@
 //! Whole requests: whatever the layout, the latents of one device, for every model of the table.
 
-use comm::{Axis, MeshShape, Ranks};
-use engine::{Pipeline, PipelineOutput, Request, Silent};
+use comm::{Group, Ranks};
+use engine::{MoreGuidance, Pipeline, PipelineOutput, Request, Silent};
 use parallel::{Layout, Plan};
 use testkit::numbers::values;
 
 use crate::asked::{Model, Nobody, models, requests};
+use crate::cases::{self, Case, Law, layout};
 
 /// Enough steps that a second-order solver has a past, and patches go through several.
-const STEPS: usize = 4;
-
-/// How far from one device a layout may be.
-#[derive(Clone, Copy, Debug)]
-enum Law {
-    /// Not at all.
-    Bits,
-    /// So far as sums of another order differ: 1e-5 of the latents' norm.
-    Rounding,
-    /// Not at all from one device that looks at keys as old as these patches have.
-    StaleBits,
-    /// The same, with sums of another order.
-    StaleRounding,
-}
-
-/// Degrees along tensor, Ulysses, ring, pipeline, cfg and data; patches, warm-up; the law.
-type Case = ([usize; 6], Option<usize>, Option<usize>, Law);
+pub(crate) const STEPS: usize = 4;
 
 /// What the first rank of a layout gets.
 fn made(model: &Model, request: &Request, layout: &Layout) -> PipelineOutput {
-    let workload = model.pipeline.workload(request).unwrap();
-    let plan = Plan::new(layout, &workload).unwrap_or_else(|err| panic!("{}: {err}", model.name));
     let shared = std::sync::Mutex::new(model.pipeline.clone());
     let results = Ranks::new(layout.ranks).run(|group| {
-        let mesh = plan.mesh(group).unwrap();
-        let mut own: Pipeline = shared.lock().unwrap().on(mesh, &plan);
-        own.run(request, &mut Silent, &mut Nobody).map_err(|err| err.to_string())
+        let own = shared.lock().unwrap().clone();
+        by_rank(own, request, (layout, group)).map_err(|err| err.to_string())
     });
     let mut results: Vec<_> =
         results.into_iter().map(|result| result.unwrap_or_else(|err| panic!("{err}"))).collect();
@@ -44,26 +26,29 @@ fn made(model: &Model, request: &Request, layout: &Layout) -> PipelineOutput {
     results.swap_remove(0).unwrap()
 }
 
+/// What a rank of a layout makes of a request.
+pub(crate) fn by_rank(
+    pipeline: Pipeline,
+    request: &Request,
+    (layout, group): (&Layout, Group),
+) -> engine::Result<PipelineOutput> {
+    let workload = pipeline.workload(request)?;
+    let plan = Plan::new(layout, &workload).unwrap_or_else(|err| panic!("{layout:?}: {err}"));
+    let mesh = plan.mesh(group)?;
+    pipeline.on(mesh, &plan).run(request, &mut Silent, &mut Nobody)
+}
+
 /// Video, then sound, of all samples.
-fn latents(model: &Model, request: &Request, layout: &Layout) -> Vec<Vec<f32>> {
+pub(crate) fn latents(model: &Model, request: &Request, layout: &Layout) -> Vec<Vec<f32>> {
     values_of(made(model, request, layout))
 }
 
-fn values_of(made: PipelineOutput) -> Vec<Vec<f32>> {
+pub(crate) fn values_of(made: PipelineOutput) -> Vec<Vec<f32>> {
     let video = made.latents.map(|latents| match latents {
         engine::Latents::Picture(latents) => values(&latents),
         engine::Latents::Clip(latents) => values(&latents),
     });
     video.into_iter().chain(made.audio_latents.map(|latents| values(&latents))).collect()
-}
-
-fn layout((degrees, patches, warmup, _): Case) -> Layout {
-    let mesh = Axis::ALL
-        .into_iter()
-        .zip(degrees)
-        .fold(MeshShape::default(), |mesh, (axis, degree)| mesh.with(axis, degree));
-    let pipeline = parallel::Pipeline { patches, warmup, stages: None };
-    Layout { pipeline, ..Layout::new(mesh.size().unwrap(), mesh) }
 }
 
 /// Holds what models are asked for, bare and with all that they take, to the law.
@@ -77,25 +62,39 @@ fn check(cases: &[Case]) {
 fn check_first(cases: &[Case], most: usize) {
     for model in models() {
         for (what, request) in requests(&model.description).into_iter().take(most) {
-            let request = Request { steps: Some(STEPS), ..request };
-            let one = latents(&model, &request, &layout(([1; 6], None, None, Law::Bits)));
-            for case in cases {
-                let (_, patches, warmup, law) = *case;
-                let got = latents(&model, &request, &layout(*case));
-                let want = match law {
-                    Law::Bits | Law::Rounding => one.clone(),
-                    Law::StaleBits | Law::StaleRounding => {
-                        let oracle = layout(([1; 6], patches, warmup, law));
-                        latents(&model, &request, &oracle)
-                    }
-                };
-                let exact = matches!(law, Law::Bits | Law::StaleBits);
-                compare(&format!("{}, given {what}, {case:?}", model.name), &got, &want, exact);
-                if matches!(law, Law::StaleBits) && patches != Some(1) {
-                    assert_ne!(got, one, "{}: nothing was stale", model.name);
-                }
-            }
+            check_request((&model, what), &Request { steps: Some(STEPS), ..request }, cases);
         }
+    }
+}
+
+#[track_caller]
+fn check_request((model, what): (&Model, &str), request: &Request, cases: &[Case]) {
+    let one = latents(model, request, &layout(([1; 6], None, None, Law::Bits)));
+    for case in cases {
+        let got = latents(model, request, &layout(*case));
+        hold((model, what), request, (*case, &got), &one);
+    }
+}
+
+/// Holds what a layout made to what one rank makes, or one that looks at keys as old.
+#[track_caller]
+pub(crate) fn hold(
+    (model, what): (&Model, &str),
+    request: &Request,
+    (case, got): (Case, &[Vec<f32>]),
+    one: &[Vec<f32>],
+) {
+    let (_, patches, warmup, law) = case;
+    let want = match law {
+        Law::Bits | Law::Rounding => one.to_vec(),
+        Law::StaleBits | Law::StaleRounding => {
+            latents(model, request, &layout(([1; 6], patches, warmup, law)))
+        }
+    };
+    let exact = matches!(law, Law::Bits | Law::StaleBits);
+    compare(&format!("{}, given {what}, {case:?}", model.name), got, &want, exact);
+    if matches!(law, Law::StaleBits) && patches != Some(1) {
+        assert_ne!(got, one, "{}: nothing was stale", model.name);
     }
 }
 
@@ -117,76 +116,74 @@ fn compare(name: &str, got: &[Vec<f32>], want: &[Vec<f32>], exact: bool) {
 }
 
 #[test]
+fn each_axis_alone() {
+    check(&cases::ALONE);
+}
+
+#[test]
 fn replicas_and_branches() {
-    check(&[
-        ([1, 1, 1, 1, 1, 2], None, None, Law::Bits),
-        ([1, 1, 1, 1, 1, 3], None, None, Law::Bits),
-        ([1, 1, 1, 1, 2, 1], None, None, Law::Bits),
-        ([1, 1, 1, 1, 2, 2], None, None, Law::Bits),
-    ]);
+    check(&cases::REPLICAS_AND_BRANCHES);
 }
 
 #[test]
 fn sequences_and_matrices() {
-    check(&[
-        ([1, 3, 1, 1, 2, 1], None, None, Law::Bits),
-        ([1, 2, 2, 1, 1, 1], None, None, Law::Rounding),
-        ([2, 1, 1, 1, 2, 1], None, None, Law::Rounding),
-        ([2, 2, 1, 1, 1, 2], None, None, Law::Rounding),
-    ]);
+    check(&cases::SEQUENCES_AND_MATRICES);
 }
 
 /// While the whole sequence goes through the stages at once, nothing is stale.
 #[test]
 fn stages_of_whole_sequences() {
-    check(&[
-        ([1, 1, 1, 2, 1, 1], None, Some(99), Law::Bits),
-        ([1, 1, 1, 3, 2, 1], Some(2), Some(99), Law::Bits),
-        ([1, 2, 1, 2, 1, 1], Some(3), Some(99), Law::Bits),
-        ([1, 1, 1, 2, 1, 1], Some(1), Some(1), Law::Bits),
-    ]);
+    check(&cases::WHOLE_SEQUENCES);
 }
 
 /// Patches look at keys that are a step old, and are the same bits however many stages there are.
 #[test]
 fn patches_that_flow() {
-    check(&[
-        ([1, 1, 1, 2, 1, 1], Some(2), None, Law::StaleBits),
-        ([1, 1, 1, 3, 1, 1], Some(3), Some(2), Law::StaleBits),
-        ([1, 1, 1, 2, 1, 1], Some(3), Some(0), Law::StaleBits),
-        ([1, 1, 1, 2, 2, 1], Some(3), None, Law::StaleBits),
-    ]);
+    check(&cases::PATCHES);
 }
 
 #[test]
 fn patches_and_everything_else() {
-    check(&[
-        ([1, 2, 1, 2, 1, 1], Some(3), None, Law::StaleBits),
-        ([1, 1, 2, 2, 1, 1], Some(2), None, Law::StaleRounding),
-        ([2, 1, 1, 2, 1, 1], Some(2), None, Law::StaleRounding),
-        ([1, 2, 1, 2, 2, 1], Some(2), None, Law::StaleBits),
-    ]);
+    check(&cases::PATCHES_AND_ELSE);
+}
+
+/// Guidance by more than the prompt: five branches are dealt over any number of ranks, blocks whose attention is left
+/// out are left out by all, and what is about whole clips is refused to stages before anything is opened.
+#[test]
+fn guidance_by_more_than_the_prompt() {
+    let mut seen = 0;
+    for model in models().into_iter().filter(|own| own.description.defaults.terms.is_some()) {
+        let (what, plain) = requests(&model.description).swap_remove(0);
+        let plain = Request { steps: Some(STEPS), ..plain };
+        let with = |more: MoreGuidance| Request {
+            more: MoreGuidance { stg_blocks: Some(vec![1]), ..more },
+            ..plain.clone()
+        };
+        let all = with(MoreGuidance::default());
+        assert_eq!(model.pipeline.workload(&all).unwrap().branches, 5, "{}", model.name);
+        let of_cfg = |ranks| ([1, 1, 1, 1, ranks, 1], None, None, Law::Bits);
+        check_request((&model, what), &all, &[of_cfg(2), of_cfg(3), of_cfg(5)]);
+        check_request((&model, what), &all, &cases::ALONE);
+        check_request((&model, what), &all, &cases::EXACT_HYBRIDS[..4]);
+        let staged = layout(cases::PATCHES[0]);
+        let refused = |request: &Request| {
+            Plan::new(&staged, &model.pipeline.workload(request).unwrap()).unwrap_err().to_string()
+        };
+        assert!(refused(&all).contains("rescale"), "{}", refused(&all));
+        let (off, alone) = (Some(0.0), Some(1.0));
+        let level = MoreGuidance { rescale: off, audio_rescale: off, ..MoreGuidance::default() };
+        assert!(refused(&with(level.clone())).contains("one modality by the other"));
+        let skips = MoreGuidance { modality: alone, audio_modality: alone, ..level };
+        check_request((&model, what), &with(skips), &cases::PATCHES);
+        seen += 1;
+    }
+    assert!(seen > 1, "{seen} models have more guidance");
 }
 
 /// Every pair of the table in `docs/parallel.md`, with two ranks along each axis.
 #[test]
 fn every_pair_of_axes() {
-    let mut pairs: Vec<Case> = Vec::new();
-    for first in 0..Axis::ALL.len() {
-        for second in first + 1..Axis::ALL.len() {
-            let mut degrees = [1; Axis::ALL.len()];
-            (degrees[first], degrees[second]) = (2, 2);
-            let has = |axis: Axis| degrees[axis as usize] > 1;
-            let rounds = has(Axis::Tensor) || has(Axis::Ring);
-            let law = match (has(Axis::Pipeline), rounds) {
-                (false, false) => Law::Bits,
-                (false, true) => Law::Rounding,
-                (true, false) => Law::StaleBits,
-                (true, true) => Law::StaleRounding,
-            };
-            pairs.push((degrees, has(Axis::Pipeline).then_some(2), None, law));
-        }
-    }
+    let pairs = cases::pairs();
     assert_eq!(pairs.len(), 15);
     check_first(&pairs, 1);
 }
@@ -194,31 +191,12 @@ fn every_pair_of_axes() {
 /// Two and three axes at once, up to eight ranks.
 #[test]
 fn hybrids_of_exact_axes() {
-    let hybrids = [
-        ([1, 2, 2, 1, 2, 1], None, None, Law::Rounding),
-        ([2, 2, 1, 1, 2, 1], None, None, Law::Rounding),
-        ([2, 1, 2, 1, 2, 1], None, None, Law::Rounding),
-        ([2, 2, 2, 1, 1, 1], None, None, Law::Rounding),
-        ([1, 2, 1, 1, 2, 2], None, None, Law::Bits),
-        ([3, 1, 1, 1, 2, 1], None, None, Law::Rounding),
-        ([3, 2, 1, 1, 1, 1], None, None, Law::Rounding),
-        ([1, 1, 2, 1, 2, 2], None, None, Law::Rounding),
-    ];
-    check_first(&hybrids, 1);
+    check_first(&cases::EXACT_HYBRIDS, 1);
 }
 
 #[test]
 fn hybrids_with_patches_that_flow() {
-    let hybrids = [
-        ([2, 1, 1, 2, 2, 1], Some(2), None, Law::StaleRounding),
-        ([1, 1, 2, 2, 2, 1], Some(2), None, Law::StaleRounding),
-        ([1, 2, 2, 2, 1, 1], Some(2), None, Law::StaleRounding),
-        ([2, 2, 1, 2, 1, 1], Some(2), None, Law::StaleRounding),
-        ([1, 1, 1, 2, 2, 2], Some(3), None, Law::StaleBits),
-        ([1, 2, 1, 2, 1, 2], Some(2), None, Law::StaleBits),
-        ([1, 1, 1, 3, 2, 1], Some(5), Some(2), Law::StaleBits),
-    ];
-    check_first(&hybrids, 1);
+    check_first(&cases::PATCHED_HYBRIDS, 1);
 }
 
 /// Ranks that stay together between requests: other steps, another size, and the first request once more are each

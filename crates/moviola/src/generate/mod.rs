@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use data::aside::Existing;
 use data::media::FrameRate;
-use engine::{Pipeline, PipelineOutput, Plan, Residency, Setup, Silent};
+use engine::{Pipeline, PipelineOutput, Plan, Residency, Seed, Setup};
 use nn::{Precision, Quantization};
 
 pub(crate) use self::arguments::{Arguments, Dtype, Quantize};
@@ -23,19 +23,21 @@ use crate::bars::Bars;
 use crate::clock::Clock;
 use crate::failure::{Failure, Outcome};
 use crate::inputs::InputFiles;
+use crate::job::Job;
 use crate::output::{self, Output};
 use crate::places::{Kind, Places};
-use crate::ranked::{self, Nobody};
+use crate::ranked::{self, Nobody, Unseen};
 use crate::signals::Writing;
 use crate::voice::Voice;
-use crate::{device, hardware, hub, launch, threads};
+use crate::{device, hardware, hub, launch};
 
 /// Checks everything, then works, then writes.
 ///
 /// # Errors
 /// Something is wrong with the request, the model or the output, or the user interrupted.
 pub(crate) fn run(arguments: &Arguments, voice: Voice, clock: &Clock) -> Outcome {
-    threads::within(arguments.threads, || Run::new(arguments, voice, clock)?.make())
+    let timeout = arguments.layout.timeout();
+    Job::run(arguments.threads, timeout, |job| Run::new(arguments, job, (voice, clock))?.make())
 }
 
 /// How a model is opened, whatever is made of it.
@@ -61,6 +63,7 @@ pub(crate) fn setup(
 
 /// A run of the command.
 struct Run<'a> {
+    job: &'a Job,
     voice: Voice,
     clock: &'a Clock,
     /// Its parts: prompts that differ in their text alone.
@@ -82,7 +85,11 @@ struct Opened {
 
 impl<'a> Run<'a> {
     /// Reads the arguments, or the record that takes their place.
-    fn new(asked: &Arguments, voice: Voice, clock: &'a Clock) -> Outcome<Run<'a>> {
+    fn new(
+        asked: &Arguments,
+        job: &'a Job,
+        (voice, clock): (Voice, &'a Clock),
+    ) -> Outcome<Run<'a>> {
         device::parse(&asked.device)?;
         let (arguments, only_audio) = match &asked.replay {
             None => (asked.clone(), false),
@@ -98,12 +105,16 @@ impl<'a> Run<'a> {
                 "--output: the record is of a sound alone; give a name that ends with .wav";
             return Err(Failure::refused(reason));
         }
-        let asks = asks::asks(&arguments)?;
+        let mut asks = asks::asks(&arguments)?;
+        // A seed that is to be drawn was drawn by each process for itself.
+        let seeds = asks.iter().map(Arguments::seed).collect();
+        let seeds = job.as_the_first("the seeds of all prompts", seeds)?;
+        asks.iter_mut().zip(seeds).for_each(|(ask, seed)| ask.seed = Seed::Number(seed));
         let name = arguments.model.as_deref().expect("the arguments require it");
         let model = folder::locate(name, &hub::from_environment())?;
         voice.detail(&format!("model: {}", model.display()));
         let writing = Writing::watch()?;
-        Ok(Run { voice, clock, asks, common: arguments, kind, model, writing })
+        Ok(Run { job, voice, clock, asks, common: arguments, kind, model, writing })
     }
 
     fn make(&self) -> Outcome {
@@ -124,17 +135,15 @@ impl<'a> Run<'a> {
                  latents of all; leave it out, or run them one by one",
             ));
         }
-        if self.asks.len() > 1 && launch::Process::of_job().is_some() {
-            return Err(Failure::refused(
-                "--prompts: the prompts have settings of their own, which a job of several processes takes one \
-                 by one; run them apart, or in one process with --ranks",
-            ));
-        }
         let places = self.places(samples.iter().sum(), sounds);
-        let mut inputs = self.common.inputs();
-        inputs.extend(self.asks.iter().flat_map(Arguments::inputs));
-        places.check(&InputFiles::of_model(&self.model).with(inputs))?;
-        self.writing.expect(places.all());
+        // Only the first process writes, and nobody begins before all have checked.
+        if launch::is_first() {
+            let mut inputs = self.common.inputs();
+            inputs.extend(self.asks.iter().flat_map(Arguments::inputs));
+            places.check(&InputFiles::of_model(&self.model).with(inputs))?;
+            self.writing.expect(places.all());
+        }
+        self.job.meet("the checks of a run")?;
         told.iter().for_each(|told| told.tell(self.voice));
         let mut bars = Bars::new(self.voice, self.clock, self.writing.flag());
         let mut done = 0;
@@ -176,7 +185,7 @@ impl<'a> Run<'a> {
         let layout = match ask.layout.is_given() {
             true => {
                 let work = pipeline.work(&request)?;
-                Some(ask.layout.plan(&work, &hardware::here(&work)?)?)
+                Some(ask.layout.plan(&work, &hardware::here(&work, self.job)?)?)
             }
             false => None,
         };
@@ -215,14 +224,15 @@ impl<'a> Run<'a> {
         let answer = match &layout {
             None => write(&mut pipeline)?,
             Some(layout) => {
-                if !ask.offload {
+                // Threads share what is open; a process opens what its rank needs.
+                if !ask.offload && matches!(self.job, Job::Alone) {
                     pipeline.open_all()?;
                 }
                 let body = |rank, own: &mut Pipeline| match rank {
                     0 => write(own),
-                    _ => Ok(own.carry_out(&plan, &mut Silent, &mut Nobody)?),
+                    _ => Ok(own.carry_out(&plan, &mut Unseen(self.writing.flag()), &mut Nobody)?),
                 };
-                ranked::on_ranks(&ask.layout, layout, &pipeline, ask.threads, body)?
+                ranked::on_ranks(self.job, (&ask.layout, layout), &pipeline, ask.threads, body)?
             }
         };
         self.tell_cache(answer.cache);

@@ -15,6 +15,7 @@ use serde_json::Value;
 use self::report::Report;
 use self::shape_file::Instead;
 use crate::failure::{Failure, Outcome};
+use crate::job::Job;
 use crate::layout::LayoutArguments;
 use crate::{hardware, hub, say};
 
@@ -87,7 +88,7 @@ pub(crate) fn weighed(
     ranks: usize,
 ) -> Outcome<Value> {
     let work = pipeline.work(request)?;
-    let hardware = hardware::here(&work)?;
+    let hardware = hardware::here(&work, &Job::Alone)?;
     let others = candidates(ranks, &work, &hardware);
     let plan = Plan::auto(ranks, &work, &hardware);
     let plan = plan.map_err(|refusal| Failure::Refused(refusal.reason))?;

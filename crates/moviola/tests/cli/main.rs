@@ -25,6 +25,9 @@ mod rehearsal;
 mod replicas;
 mod serving;
 mod sounding;
+mod spread;
+#[path = "../subjects/mod.rs"]
+mod subjects;
 mod training;
 mod wan;
 mod weird;

@@ -86,6 +86,21 @@ fn pictures_with_masked_text_and_sizes() {
     check("pixart-tiny-conditions", &["--height", "64", "--width", "32"]);
 }
 
+/// Matrices in bytes round tokens one by one, so whoever shares tokens makes the same bits.
+#[test]
+fn bytes_are_the_same_on_ranks() {
+    let model = goldens().join("pixart-tiny");
+    let model = model.to_str().unwrap();
+    let given = ["--height", "64", "--width", "32", "--quantize", "int8"];
+    let want = made(model, &given, &[]);
+    assert_ne!(want.0, made(model, &given[..4], &[]).0, "nothing was rounded");
+    for layout in [&["--ulysses", "2"][..], &["--cfg", "2"], &["--ranks", "4"]] {
+        assert_eq!(made(model, &given, layout), want, "{layout:?}");
+    }
+    let staged = ["--pipefusion", "2", "--patches", "1"];
+    assert_eq!(made(model, &given, &staged), want, "{staged:?}");
+}
+
 /// `--ranks` alone finds a layout, and what cannot be is refused with what can.
 #[test]
 fn layouts_are_found_or_refused() {
@@ -97,7 +112,8 @@ fn layouts_are_found_or_refused() {
     // Pixels may differ in the last bit of a float, so clips are compared by the law of the engine.
     let (latents, _) = made(model, &sizes, &["--ulysses", "2", "--vae-ranks", "2"]);
     assert_eq!(latents, want.0);
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
+        (&["--tensor", "2", "--quantize", "int8"], "--tensor: matrices in bytes round a row"),
         (&["--ulysses", "2", "--vae-ranks", "3"], "--vae-ranks: it is 3; a replica has 2 ranks"),
         (&["--ulysses", "2", "--vae-ranks", "2", "--tile-vae"], "--vae-ranks: frames are to be"),
         (&["--ulysses", "3"], "--ulysses: 2 heads per tensor rank are fewer; the nearest is 2"),

@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod faults;
+mod requests;
+#[path = "../subjects/mod.rs"]
+mod subjects;
 mod training;
 
 use std::fs;

@@ -1,5 +1,8 @@
 //! What a network multiplies, mixes and hands on in one forward pass, as numbers.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use nn::Split;
 
 use super::memory;
@@ -61,6 +64,8 @@ pub struct Part {
     pub split_bytes: u64,
     /// Bytes of the latter.
     pub whole_bytes: u64,
+    /// The names of all, those included that other parts have as well.
+    pub names: BTreeSet<String>,
 }
 
 /// Tokens with so many values each.
@@ -100,6 +105,14 @@ impl Network {
     /// Bytes of the parameters, as they are held.
     pub fn bytes(&self) -> u64 {
         self.parts().map(|part| part.split_bytes + part.whole_bytes).sum()
+    }
+
+    /// The names of the parameters that a stage of some of the blocks asks for.
+    pub fn names(&self, blocks: Range<usize>) -> BTreeSet<String> {
+        let (is_first, is_last) = (blocks.start == 0, blocks.end == self.blocks.len());
+        let ends = [is_first.then_some(&self.embed), is_last.then_some(&self.head)];
+        let parts = ends.into_iter().flatten().chain([&self.shared]).chain(&self.blocks[blocks]);
+        parts.flat_map(|part| part.names.iter().cloned()).collect()
     }
 
     /// Operations of a pass by one rank.

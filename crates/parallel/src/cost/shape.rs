@@ -1,5 +1,7 @@
 //! A network by its sizes alone: the work of a transformer whose blocks are alike.
 
+use std::collections::BTreeSet;
+
 use nn::{Split, Tracks};
 
 use super::network::{Mixing, Network, Part, Product, Rows, Stream, Work};
@@ -78,6 +80,8 @@ impl Shape {
             latent_rows: self.latent_rows,
             tiled: false,
             caches_steps: false,
+            whole_rows: false,
+            needs_whole: None,
             branches: self.branches,
             samples: self.samples,
         };
@@ -209,6 +213,8 @@ impl Shape {
             whole_parameters,
             split_bytes,
             whole_bytes,
+            // A file of sizes names nothing.
+            names: BTreeSet::new(),
         }
     }
 }

@@ -13,7 +13,7 @@ mod stage;
 
 use std::ops::Range;
 
-use comm::Mesh;
+use comm::{Axis, Mesh};
 use nn::{Network, Prediction, Provider};
 
 use crate::shard::Pieces;
@@ -34,6 +34,13 @@ pub struct PipeFusion {
     pub patches: usize,
     /// Steps that are taken by the whole sequence at the beginning; one at the least.
     pub warmup: usize,
+}
+
+impl PipeFusion {
+    /// The blocks of this rank's stage.
+    pub fn blocks(&self) -> Range<usize> {
+        self.stages[self.mesh.axis(Axis::Pipeline).rank()].clone()
+    }
 }
 
 /// What a run asks of whoever has the weights.

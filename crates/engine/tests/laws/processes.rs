@@ -1,0 +1,114 @@
+//! Layouts on processes that MPI joins: the laws of [`crate::runs`] and [`crate::decoding`], for every model of the
+//! table. A job makes everything that its number of ranks can, request after request.
+
+use std::process::Command;
+use std::time::Duration;
+
+use comm::{Group, Ranks};
+use engine::Request;
+
+use crate::asked::{Model, models, requests};
+use crate::cases::{self, Law, layout};
+use crate::decoding;
+use crate::runs::{STEPS, by_rank, hold, latents, values_of};
+
+/// What tells a process of this test binary that it is one of so many ranks.
+const PROCESSES: &str = "MOVIOLA_TEST_PROCESSES";
+
+/// How long a rank waits for another, which may compute what is wanted meanwhile.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A rank of one of the jobs below: in a process that `mpirun` starts, and in no other.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "tests have no other arguments")]
+fn rank() {
+    let Ok(size) = std::env::var(PROCESSES) else { return };
+    let ranks = Ranks { deadline: DEADLINE, ..Ranks::new(size.parse().unwrap()) };
+    let ended = comm::mpi::run(&ranks, |group| {
+        let made: usize = models().iter().map(|model| of_model(model, &group)).sum();
+        if group.rank() == 0 {
+            println!("{made} requests were held to the law");
+        }
+        Ok::<_, String>(())
+    });
+    let ended = ended.map(|ended| ended.finish()).map_err(|err| err.to_string()).flatten();
+    if let Err(error) = ended {
+        eprintln!("a rank says: {error}");
+        std::process::exit(7);
+    }
+    std::process::exit(0);
+}
+
+/// Makes all that a model is asked for by all layouts of a group; how many requests that were.
+fn of_model(model: &Model, group: &Group) -> usize {
+    let mut made = 0;
+    for (at, (what, request)) in requests(&model.description).into_iter().enumerate() {
+        let request = Request { steps: Some(STEPS), ..request };
+        let is_first = group.rank() == 0;
+        let alone = layout(([1; 6], None, None, Law::Bits));
+        let one = is_first.then(|| latents(model, &request, &alone));
+        for (case, most) in cases::by(group.size()) {
+            if at >= most {
+                continue;
+            }
+            let by = (&layout(case), group.clone());
+            let own = by_rank(model.pipeline.clone(), &request, by);
+            let own = own.unwrap_or_else(|err| panic!("{}, {case:?}: {err}", model.name));
+            if let Some(one) = &one {
+                hold((model, what), &request, (case, &values_of(own)), one);
+            }
+            made += 1;
+        }
+        if at == 0 {
+            made += decoding::by_processes(model, &request, group);
+        }
+    }
+    made
+}
+
+/// Runs a job; it must hold so many requests to the law.
+#[track_caller]
+fn job(size: usize) {
+    let own = std::env::current_exe().unwrap();
+    let mut command = Command::new("mpirun");
+    command.args(["-n", &size.to_string(), "--oversubscribe", "--bind-to", "none"]).arg(own);
+    command.args(["--exact", "processes::rank", "--nocapture"]);
+    command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    let output = command.env(PROCESSES, size.to_string()).output().unwrap();
+    let told = [output.stdout, output.stderr]
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .concat();
+    assert!(output.status.success(), "{size} processes: {told}");
+    let count = told.lines().find_map(|line| {
+        let words = line.strip_suffix(" requests were held to the law")?;
+        words.rsplit(' ').next()?.parse::<usize>().ok()
+    });
+    let least = cases::by(size).len() * models().len();
+    assert!(count.is_some_and(|count| count >= least), "{size} processes: {told}");
+}
+
+#[test]
+fn two_make_what_one_makes() {
+    job(2);
+}
+
+#[test]
+fn three_make_what_one_makes() {
+    job(3);
+}
+
+#[test]
+fn four_make_what_one_makes() {
+    job(4);
+}
+
+#[test]
+fn five_and_six_make_what_one_makes() {
+    job(5);
+    job(6);
+}
+
+#[test]
+fn eight_make_what_one_makes() {
+    job(8);
+}
