@@ -159,7 +159,7 @@ impl Linear {
 ///
 /// # Panics
 /// Panics if the input does not fit.
-fn sizes(x: &FlexTensor, weight: &FlexTensor) -> ([usize; 2], usize, Vec<usize>) {
+pub(crate) fn sizes(x: &FlexTensor, weight: &FlexTensor) -> ([usize; 2], usize, Vec<usize>) {
     let [outer, inner] = storage::sizes(weight)[..] else { panic!("a weight is a matrix") };
     let mut shape = storage::sizes(x);
     let last = shape.last_mut().expect("an input has at least one dim");
@@ -170,7 +170,7 @@ fn sizes(x: &FlexTensor, weight: &FlexTensor) -> ([usize; 2], usize, Vec<usize>)
 }
 
 /// Rows of so many bf16 as rows of words; copied where a row is no whole number of words.
-fn as_words(values: &[bf16], width: usize) -> Cow<'_, [f32]> {
+pub(crate) fn as_words(values: &[bf16], width: usize) -> Cow<'_, [f32]> {
     if let (0, Some(words)) = (width % 2, words(values)) {
         return Cow::Borrowed(words);
     }

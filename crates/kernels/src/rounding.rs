@@ -27,7 +27,7 @@ pub fn to_bf16<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 }
 
 /// All values rounded.
-fn rounded(values: &[f32]) -> Vec<bf16> {
+pub(crate) fn rounded(values: &[f32]) -> Vec<bf16> {
     // Values of one task.
     const CHUNK: usize = 1 << 15;
     let mut out = vec![bf16::ZERO; values.len()];

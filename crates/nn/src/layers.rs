@@ -29,6 +29,11 @@ impl Linear {
         Linear(Box::new(Rounding(Dense { weight, bias })))
     }
 
+    /// The same, but every product is of operands rounded to bf16.
+    pub(crate) fn mixed(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Linear {
+        Linear(Box::new(Mixed(Dense { weight, bias })))
+    }
+
     /// The same with a matrix that is held in fewer bits.
     pub(crate) fn quantized(weight: QuantizedMatrix, bias: Option<Tensor<1>>) -> Linear {
         Linear(Box::new(Quantized { weight, bias }))
@@ -83,6 +88,16 @@ impl Project for Rounding {
     fn project(&self, x: Tensor<2>, activation: Activation) -> Result<Tensor<2>> {
         let narrow = self.0.weight.dtype() == DType::BF16 && !x.device().is_autodiff();
         self.0.project(if narrow { kernels::to_bf16(x) } else { x }, activation)
+    }
+}
+
+/// Multiplies in bf16, in a graph too.
+struct Mixed(Dense);
+
+impl Project for Mixed {
+    fn project(&self, x: Tensor<2>, activation: Activation) -> Result<Tensor<2>> {
+        let Dense { weight, bias } = &self.0;
+        Ok(kernels::linear_mixed(x, weight.clone(), bias.clone(), activation))
     }
 }
 

@@ -20,6 +20,17 @@ pub enum Bias {
     Without,
 }
 
+/// In which types the matrices of linear layers are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Products {
+    /// As they are, with inputs of f32.
+    Stored,
+    /// Those that are bf16 with inputs that are rounded to bf16, outside any graph.
+    Rounded,
+    /// All of them and their inputs rounded to bf16, and so are the products of a backward pass.
+    Mixed,
+}
+
 /// Makes tensors `[B, L, D]` of a context.
 pub type Make<'a> = &'a dyn Fn() -> Result<Vec<Tensor<3>>>;
 
@@ -58,9 +69,9 @@ pub trait Provider {
         self.inner().map_or(Ok(None), |inner| inner.quantized(name, shape))
     }
 
-    /// Whether a matrix that is bf16 has its input rounded to bf16 too. Asked of the outermost provider.
-    fn rounds_inputs(&self) -> bool {
-        false
+    /// In which types matrices are multiplied. Asked of the outermost provider.
+    fn products(&self) -> Products {
+        Products::Stored
     }
 
     /// Takes over the gradients of a block's parameters as soon as they are found, and returns those that it does not
@@ -294,9 +305,10 @@ pub(crate) fn matrix(
     let weight = leaves.values(&name, shape)?;
     let weight = part.of(weight.reshape([shape[0], inputs]));
     let bias = bias.map(|bias| part.of_outputs(bias));
-    Ok(match leaves.rounds_inputs() {
-        true => Linear::rounding(weight, bias),
-        false => Linear::dense(weight, bias),
+    Ok(match leaves.products() {
+        Products::Rounded => Linear::rounding(weight, bias),
+        Products::Mixed => Linear::mixed(weight, bias),
+        Products::Stored => Linear::dense(weight, bias),
     })
 }
 

@@ -11,7 +11,7 @@ use crate::inputs::{Inputs, Prediction};
 use crate::mask::Mask;
 use crate::network::Network;
 use crate::packed::Packed;
-use crate::provider::Provider;
+use crate::provider::{Products, Provider};
 use crate::weights::Weights;
 
 /// The same network, in whose blocks activations are rounded to bf16 where they meet a matrix that is
@@ -77,8 +77,8 @@ impl Provider for RoundedLayers<'_> {
         Some(self.0)
     }
 
-    fn rounds_inputs(&self) -> bool {
-        true
+    fn products(&self) -> Products {
+        Products::Rounded
     }
 }
 

@@ -11,8 +11,9 @@ use diffusion::{Process, TimestepSampler};
 use engine::PromptSetup;
 use folder::Hub;
 use folder::lora::{self, LoraSource};
+use kernels::InstructionSet;
 use methods::{DiffusionForcing, Dmd2, Dmd2Roles, Expert, Finetune, FinetuneExperts, Turns};
-use nn::{Change, Context, LowRank, Parameter, Patch, Recompute, Tracks};
+use nn::{Change, Context, LowRank, MixedPrecision, Network, Parameter, Patch, Recompute, Tracks};
 use parallel::Sharding;
 use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
@@ -28,8 +29,8 @@ use crate::mix::{self, MixConfig, PartConfig, Stored};
 use crate::model::{self, Model};
 use crate::prepare::{Models, Prepared};
 use crate::schema::{
-    DataConfig, ExpertConfig, LearnsConfig, MethodConfig, NegativePromptConfig, Recipe,
-    SamplerConfig, ShapesConfig, SourceConfig, StoreConfig, TrainedConfig,
+    DataConfig, ExpertConfig, LearnsConfig, MethodConfig, NegativePromptConfig, ProductsConfig,
+    Recipe, SamplerConfig, ShapesConfig, SourceConfig, StoreConfig, TrainedConfig,
 };
 use crate::students::Learner;
 use crate::validation::Recorder;
@@ -231,7 +232,8 @@ impl Recipe {
                 .map_err(|err| Error::Recipe(format!("models.{role}.learns.from: {err}")))?,
             LearnsConfig::All | LearnsConfig::Only { .. } => Vec::new(),
         };
-        let mut trained = Trained::new(role, Arc::clone(model.network()), model.store, training)?;
+        let network = network(role, Arc::clone(model.network()), config.products)?;
+        let mut trained = Trained::new(role, network, model.store, training)?;
         for (name, parameter) in begun {
             trained.begin_with(&name, parameter)?;
         }
@@ -377,6 +379,28 @@ impl Recipe {
         let samples = Picked::of(&samples, mix::places(&parts, learnt));
         let shown = student.shown();
         Ok(Source { samples, held_out, identity, null, options, text, patch, shown })
+    }
+}
+
+/// A role's network, whose products are made as is asked for.
+///
+/// # Errors
+/// This machine cannot.
+fn network(
+    role: &str,
+    network: Arc<dyn Network>,
+    products: ProductsConfig,
+) -> Result<Arc<dyn Network>> {
+    match products {
+        ProductsConfig::F32 => Ok(network),
+        ProductsConfig::Bf16 if InstructionSet::in_use().multiplies_bf16() => {
+            Ok(Arc::new(MixedPrecision(network)))
+        }
+        ProductsConfig::Bf16 => Err(Error::Recipe(format!(
+            "models.{role}.products: bf16 needs {}, and {} is in use here; remove it, or train on another machine",
+            InstructionSet::Avx512Bf16,
+            InstructionSet::in_use(),
+        ))),
     }
 }
 

@@ -90,6 +90,20 @@ pub struct TrainedConfig {
     /// What is kept for the backward pass.
     #[serde(default)]
     pub recompute: RecomputeConfig,
+    /// In which type the products of its blocks are made; what learns, gradients and sums are f32.
+    #[serde(default)]
+    pub products: ProductsConfig,
+}
+
+/// In which type the products of linear layers are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProductsConfig {
+    /// f32.
+    #[default]
+    F32,
+    /// Of operands that are rounded to bf16, forward and back, on a machine that multiplies bf16.
+    Bf16,
 }
 
 /// One of two experts that share the noise levels.

@@ -42,3 +42,21 @@ pub fn linear_int8<const D: usize>(
     let rounded = integers * (largest / 127.0) - own + x.clone();
     linear(rounded, weight.widened(&x.device()), bias, activation)
 }
+
+/// [`crate::linear_mixed`]: all that is multiplied is rounded to bf16, the gradient of the result too.
+pub fn linear_mixed<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    activation: Activation,
+) -> Tensor<D> {
+    let rounded = |own: Tensor<2>| own.cast(DType::BF16).cast(DType::F32);
+    let dims = x.dims();
+    let inner = dims[D - 1];
+    let rows = dims.iter().product::<usize>() / inner.max(1);
+    let x = x.reshape([rows, inner]).cast(DType::F32);
+    let out = linear(rounded(x), rounded(weight.cast(DType::F32)), bias, activation);
+    let mut dims = dims;
+    dims[D - 1] = out.dims()[1];
+    out.reshape(dims)
+}

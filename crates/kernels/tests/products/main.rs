@@ -10,6 +10,7 @@ mod frames;
 mod int8;
 mod invariance;
 mod linear;
+mod mixed;
 mod rounded;
 #[path = "../elementwise/sets.rs"]
 mod sets;

@@ -92,3 +92,36 @@ fn a_graph_is_left_alone() {
         assert_eq!(bits(&own.parameters[name]), bits(gradient), "{name}");
     }
 }
+
+/// A network that learns with bf16 products: near the gradients of f32 and not the same, with the same bits whatever
+/// is recomputed.
+#[test]
+fn gradients_of_bf16_products_are_near_those_of_f32() {
+    let Question { network, store, inputs } = toy(2, 7);
+    let run = |network: &dyn Network, recompute| {
+        let parameters = Parameters { provider: &store, trainable: &all };
+        backward(network, parameters, &inputs, &mut Plain, &mut loss, recompute).unwrap()
+    };
+    let mixed = nn::MixedPrecision(std::sync::Arc::clone(&network));
+    for set in InstructionSet::present() {
+        let pool = set.pool(2).expect("a pool");
+        pool.install(|| {
+            let exact = run(&*network, Recompute::Never);
+            let own = run(&mixed, Recompute::Never);
+            let again = run(&mixed, Recompute::PerBlock);
+            assert_eq!(own.parameters.len(), exact.parameters.len());
+            let (mut off, mut whole) = (0.0, 0.0);
+            for (name, gradient) in &own.parameters {
+                assert_eq!(bits(gradient), bits(&again.parameters[name]), "{set}: {name}");
+                for (own, exact) in values(gradient).iter().zip(values(&exact.parameters[name])) {
+                    off += f64::from(own - exact).powi(2);
+                    whole += f64::from(exact).powi(2);
+                }
+            }
+            let error = (off / whole).sqrt();
+            // A rounded operand is off by 2^-9 at most, and a gradient is some products deep.
+            assert!(error > 1e-5 && error < 2e-2, "{set}: {error}");
+            assert_eq!(bits(&own.loss.unwrap()), bits(&again.loss.unwrap()), "{set}");
+        });
+    }
+}
