@@ -352,6 +352,26 @@ mod tests {
         near(density.level(HIGH_PERCENTILE, -7.0), 1.0);
     }
 
+    /// Shares by the distributions themselves.
+    #[test]
+    fn shares_of_densities_are_known() {
+        let [above, all] = [[0.875, 1.0], [0.0, 1.0]];
+        let share = |own: TimestepSampler, range| own.share(range).unwrap();
+        let close =
+            |found: f64, want: f64| assert!((found - want).abs() < 1e-5, "{found}, not {want}");
+        close(share(TimestepSampler::uniform(0.0, 1.0).unwrap(), above), 0.125);
+        close(share(TimestepSampler::uniform(0.5, 1.0).unwrap(), above), 0.25);
+        close(share(TimestepSampler::uniform(0.9, 1.0).unwrap(), above), 1.0);
+        let normal = TimestepSampler::logit_normal(0.0, 1.0).unwrap();
+        close(share(normal, all), 1.0);
+        close(share(normal, [0.5, 1.0]), 0.5);
+        // As many as lie beyond ln(7 / 5) of a normal number.
+        close(share(normal.with_shift(5.0).unwrap(), above), 0.368_257);
+        close(share(TimestepSampler::mode(0.8).unwrap(), [0.0, 0.5]), 0.5);
+        let stretched = TimestepSampler::shifted_logit_normal(1.0, 1e-3, 0.1).unwrap();
+        assert_eq!(stretched.share(above), None);
+    }
+
     #[test]
     fn the_mode_density_keeps_its_ends_and_its_middle_and_falls() {
         for scale in [-1.0, -0.3, 0.0, 0.8, 1.29, 1.75] {

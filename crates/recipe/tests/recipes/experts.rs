@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
+use methods::Turns;
 use recipe::{ExpertConfig, FREE, Model, Recipe, Student, Which};
 use testkit::numbers::bits;
 use train::{STUDENT, StateDict, StepReport, Trainer, Value};
@@ -80,6 +81,23 @@ fn experts_take_turns() {
     assert!((2..=12).contains(&turns[HIGH]), "{turns:?}");
     for (role, updates) in turns {
         assert_eq!(trainer.method().role(role).unwrap().updates(), updates);
+    }
+}
+
+/// Turns follow the share, and depend on the seed and the step alone.
+#[test]
+fn turns_are_as_many_as_the_share() {
+    for high in [0.1, 0.37, 0.8] {
+        let counts = [3, 4].map(|seed| {
+            let turns = Turns::new(seed, high);
+            assert_eq!(turns.of(0, 5000) + turns.of(1, 5000), 5000);
+            assert_eq!(turns, Turns::new(seed, high));
+            turns.of(0, 5000) as f64 / 5000.0
+        });
+        // Four deviations of so many draws.
+        let bound = 4.0 * (high * (1.0 - high) / 5000.0f64).sqrt();
+        assert!(counts.iter().all(|share| (share - high).abs() < bound), "{high}: {counts:?}");
+        assert_ne!(counts[0], counts[1]);
     }
 }
 
