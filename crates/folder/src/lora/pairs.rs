@@ -149,8 +149,7 @@ fn patch(parameter: &str, key: &str, change: Change, store: &Store) -> Result<Pa
     match fits {
         true => Ok(Patch { parameter: parameter.to_owned(), change }),
         false => Err(format!(
-            "`{key}` changes {got}, but `{parameter}` is {:?}; the LoRA is for a model of another size",
-            shape
+            "`{key}` changes {got}, but `{parameter}` is {shape:?}; the LoRA is for a model of another size"
         )),
     }
 }

@@ -114,10 +114,10 @@ fn file(metadata: &[(&str, u32, Vec<u8>)], tensors: &[Entry<'_>], data: usize) -
 /// Why a file is refused.
 #[track_caller]
 fn refused(bytes: &[u8]) -> String {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x.gguf");
-    std::fs::write(&path, bytes).unwrap();
-    open(&path).unwrap_err().to_string()
+    std::fs::write(&path, bytes).expect("room for a file");
+    open(&path).expect_err("it lies").to_string()
 }
 
 #[test]
