@@ -6,7 +6,9 @@
 #![expect(clippy::print_stdout, reason = "it talks to a person in a terminal")]
 
 mod commands;
+mod configs;
 mod mutate;
+mod probed;
 mod targets;
 
 use std::fs;
@@ -55,9 +57,19 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::from(FOUND),
+    let arguments = Arguments::parse();
+    let again = match arguments.target.as_deref() {
+        Some(probed::NAME) => probed::started_again(),
+        _ => Ok(None),
+    };
+    let code = |found| if found == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) };
+    let done = match again {
+        Ok(None) => run(&arguments).map(code),
+        Ok(Some(ended)) => Ok(ended),
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

@@ -4,15 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use burn::tensor::Device;
-use diffusion::SchedulerConfig;
 use folder::lora::LoraSource;
 use folder::tokenizer::Tokenizer;
-use models::dit::{duet::DuetConfig, pixart::PixartConfig, wan::WanConfig};
-use models::text::t5::T5Config;
-use models::vae::{kl::KlConfig, wan::WanVaeConfig};
-use models::vision::clip::ClipVisionConfig;
 use nn::{Parameter, Store};
 use recipe::Recipe;
+
+use crate::{configs, probed};
 
 /// A reader and what it begins with.
 pub(crate) struct Target {
@@ -34,7 +31,7 @@ impl Target {
 }
 
 /// All of them.
-pub(crate) const TARGETS: [Target; 14] = [
+pub(crate) const TARGETS: [Target; 20] = [
     Target {
         name: "safetensors",
         seeds: &["goldens/lora"],
@@ -49,13 +46,20 @@ pub(crate) const TARGETS: [Target; 14] = [
             "goldens/wan-tiny",
             "goldens/wan-tiny-i2v",
             "goldens/pixart-tiny",
+            "goldens/ltx2-tiny",
+            "goldens/ltx23-tiny",
         ],
         endings: &["config.json"],
         call: config,
     },
     Target {
         name: "index",
-        seeds: &["goldens/wan-tiny", "goldens/pixart-tiny", "goldens/wan-tiny-experts"],
+        seeds: &[
+            "goldens/wan-tiny",
+            "goldens/pixart-tiny",
+            "goldens/wan-tiny-experts",
+            "goldens/ltx2-tiny",
+        ],
         endings: &["model_index.json"],
         call: index,
     },
@@ -65,10 +69,23 @@ pub(crate) const TARGETS: [Target; 14] = [
         endings: &["tokenizer.json"],
         call: tokenizer,
     },
+    Target {
+        name: "tokenizer-settings",
+        seeds: &["goldens/tokenizer-spiece", "goldens/wan-tiny", "goldens/ltx2-tiny"],
+        endings: &["tokenizer_config.json"],
+        call: tokenizer_settings,
+    },
+    Target {
+        name: "spiece",
+        seeds: &["goldens/tokenizer-spiece"],
+        endings: &[".model"],
+        call: spiece,
+    },
     Target { name: "recipe", seeds: &["recipes"], endings: &[".yaml"], call: recipe },
     Target { name: "foreign-config", seeds: &[], endings: &[".yaml"], call: foreign_config },
     Target { name: "torch", seeds: &["goldens/torch"], endings: &[".pt"], call: torch },
     Target { name: "lora", seeds: &["goldens/lora"], endings: &[".safetensors"], call: lora },
+    Target { name: "names", seeds: &[], endings: &[".txt"], call: names },
     Target { name: "csv", seeds: &[], endings: &[".csv", ".tsv"], call: csv },
     Target { name: "json-table", seeds: &[], endings: &[".json"], call: json_table },
     Target { name: "jsonl-table", seeds: &[], endings: &[".jsonl"], call: jsonl_table },
@@ -79,6 +96,9 @@ pub(crate) const TARGETS: [Target; 14] = [
         endings: &[".png", ".jpg", ".webp"],
         call: picture,
     },
+    Target { name: "sound", seeds: &[], endings: &[".wav"], call: sound },
+    Target { name: probed::NAME, seeds: &[], endings: &[".json", ".ppm"], call: probed::call },
+    Target { name: "clip", seeds: &[], endings: &[".mp4", ".webm", ".gif"], call: clip },
 ];
 
 /// Writes an input under a name; a full disk is no finding.
@@ -116,17 +136,7 @@ fn gguf(place: &Path, input: &[u8]) {
 }
 
 fn config(_: &Path, input: &[u8]) {
-    let text = &String::from_utf8_lossy(input);
-    let _ = WanConfig::from_json(text);
-    let _ = PixartConfig::from_json(text);
-    let _ = DuetConfig::from_json(text);
-    let _ = T5Config::from_json(text);
-    let _ = KlConfig::from_json(text);
-    let _ = WanVaeConfig::from_json(text);
-    let _ = ClipVisionConfig::from_json(text);
-    if let Ok(own) = SchedulerConfig::from_json(text) {
-        let _ = own.process();
-    }
+    configs::read(&String::from_utf8_lossy(input));
 }
 
 fn index(place: &Path, input: &[u8]) {
@@ -140,6 +150,26 @@ fn tokenizer(place: &Path, input: &[u8]) {
     file(place, "tokenizer.json", input);
     if let Ok(own) = Tokenizer::open(place) {
         let _ = own.encode("a red fox, 1 & <b>two</b>", 16);
+    }
+}
+
+/// The settings beside a tokenizer that is whole.
+fn tokenizer_settings(place: &Path, input: &[u8]) {
+    file(
+        place,
+        "tokenizer.json",
+        include_bytes!("../../goldens/wan-tiny/tokenizer/tokenizer.json"),
+    );
+    file(place, "tokenizer_config.json", input);
+    if let Ok(own) = Tokenizer::open(place) {
+        let _ = own.encode("a red fox", 16);
+    }
+}
+
+fn spiece(place: &Path, input: &[u8]) {
+    file(place, "spiece.model", input);
+    if let Ok(own) = Tokenizer::open(place) {
+        let _ = own.encode("a red fox", 16);
     }
 }
 
@@ -179,6 +209,16 @@ fn lora(place: &Path, input: &[u8]) {
     }
 }
 
+/// What layers and tensors are called, in every family's own code, diffusers' and LoRAs'.
+fn names(_: &Path, input: &[u8]) {
+    for family in families::FAMILIES {
+        for name in String::from_utf8_lossy(input).lines() {
+            let _ = (family.diffusers_parameter(name), family.original_parameter(name));
+            let _ = family.transformer_parameter(name);
+        }
+    }
+}
+
 fn csv(place: &Path, input: &[u8]) {
     let _ = data::preprocess::find_sources(&file(place, "x.csv", input));
 }
@@ -202,4 +242,15 @@ fn manifest(place: &Path, input: &[u8]) {
 
 fn picture(place: &Path, input: &[u8]) {
     let _ = data::media::DecodedClip::read(&file(place, "x.png", input));
+}
+
+fn sound(place: &Path, input: &[u8]) {
+    if let Ok(own) = data::media::Waveform::read(&file(place, "x.wav", input)) {
+        let _ = (own.split(), own.mixed());
+    }
+}
+
+/// By the real programs, where they are installed.
+fn clip(place: &Path, input: &[u8]) {
+    let _ = data::media::DecodedClip::read(&file(place, "x.mp4", input));
 }

@@ -3,7 +3,7 @@
 //! Each target runs in a process of its own, for its share of the time. A process that aborts leaves the input that it was busy
 //! with, and the target goes on behind it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -20,18 +20,32 @@ pub(crate) struct Options {
     /// What all cases are drawn from
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// The folder of `fuzz` and `moviola` that are built already; nothing is built then
+    #[arg(long)]
+    built: Option<PathBuf>,
+    /// Where inputs go that were found [default: in the target folder]
+    #[arg(long)]
+    found: Option<PathBuf>,
     /// Only targets whose names contain this
     only: Option<String>,
 }
 
-/// The share of the time that is the command's.
-const PROCESSES: f64 = 0.5;
+/// The share of the time that is the command's: its cases are a hundred times as slow.
+const PROCESSES: f64 = 0.75;
 
 /// Builds everything and feeds it.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
-    process::run(&mut command("cargo", "build --workspace", root))?;
-    let built = process::target_folder(root)?.join("debug");
-    let found = process::target_folder(root)?.join("fuzz");
+    let built = match &options.built {
+        Some(built) => built.clone(),
+        None => {
+            process::run(&mut command("cargo", "build --workspace", root))?;
+            process::target_folder(root)?.join("debug")
+        }
+    };
+    let found = match &options.found {
+        Some(found) => found.clone(),
+        None => process::target_folder(root)?.join("fuzz"),
+    };
     let list = process::output(
         Command::new(built.join("fuzz")).arg("--root").arg(root).arg("--found").arg(&found),
     )?;

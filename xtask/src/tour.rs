@@ -24,6 +24,10 @@ pub(crate) struct Options {
     folder: Option<PathBuf>,
 }
 
+/// Without a screen, and asking nobody.
+const BROWSER: &str = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
+                       --disable-component-update --disable-sync --hide-scrollbars --window-size=1100,2600";
+
 /// The command and where it works.
 struct Tour {
     moviola: PathBuf,
@@ -186,6 +190,29 @@ impl Tour {
         for part in ["base model", "Validation after step 60", "a LoRA of rank 32", "data:image/"] {
             ensure!(page.contains(part), "the page lacks `{part}`");
         }
+        self.picture("run/report.html", "report.png")
+    }
+
+    /// What a browser shows of a page, to be looked at; where there is none, that is said.
+    fn picture(&self, page: &str, output: &str) -> Result<()> {
+        let browsers = ["chromium", "chromium-browser", "google-chrome"];
+        let starts = |name: &str| {
+            process::succeeds(&mut command(name, "--version", &self.place)).unwrap_or(false)
+        };
+        let Some(browser) = browsers.into_iter().find(|name| starts(name)) else {
+            println!("{page} was not looked at: there is no chromium");
+            return Ok(());
+        };
+        let mut look = command(browser, BROWSER, &self.place);
+        look.arg(format!("--user-data-dir={}", self.path("browser").display()));
+        look.arg(format!("--screenshot={}", self.path(output).display()));
+        look.arg(format!("file://{}", self.path(page).display()));
+        // It talks of what it does not find on a machine without a screen.
+        process::run(look.stdout(Stdio::null()).stderr(Stdio::null()))?;
+        fs::remove_dir_all(self.path("browser"))?;
+        let length = fs::metadata(self.path(output))?.len();
+        ensure!(length > 10_000, "{browser} shows nothing of {page}: {length} bytes");
+        println!("{page} looks like {}", self.path(output).display());
         Ok(())
     }
 

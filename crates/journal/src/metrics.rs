@@ -202,7 +202,7 @@ impl Line {
 /// Hands every line on, with the place where it ends. What was torn at the end is passed over.
 pub(crate) fn scan(path: &Path, mut take: impl FnMut(Line, u64)) -> Result<()> {
     let failure = |source| Error::file("read", path, source);
-    let mut reader = BufReader::new(File::open(path).map_err(failure)?);
+    let mut reader = BufReader::new(kernels::open_file(path).map_err(failure)?);
     let (mut text, mut end) = (Vec::new(), 0);
     let mut torn = None;
     for line in 1.. {

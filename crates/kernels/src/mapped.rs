@@ -10,7 +10,23 @@ use std::path::Path;
 use bytes::Bytes;
 use memmap2::Mmap;
 
-/// The bytes of a file, mapped and read on demand. Clones and slices share the mapping.
+use crate::shrunk;
+
+/// A file as memory.
+struct Mapping {
+    /// Goes before what it tells of.
+    _watched: Option<shrunk::Watched>,
+    file: Mmap,
+}
+
+impl AsRef<[u8]> for Mapping {
+    fn as_ref(&self) -> &[u8] {
+        &self.file
+    }
+}
+
+/// The bytes of a file, mapped and read on demand. Clones and slices share the mapping. Should the file
+/// shrink meanwhile, reading what is gone ends the process; [`crate::watch_mapped_files`] says how.
 ///
 /// # Errors
 /// Whatever opening or mapping the file reports.
@@ -20,10 +36,10 @@ pub fn map_file(path: &Path) -> io::Result<Bytes> {
         // An empty mapping is an error on some systems.
         return Ok(Bytes::new());
     }
-    // SAFETY: the mapping is read-only and private. Should another process truncate a weight file
-    // in use, reads would fault, as for every program that maps its weights.
-    let mapping = unsafe { Mmap::map(&file)? };
-    Ok(Bytes::from_owner(mapping))
+    // SAFETY: the mapping is read-only. Should another process truncate a weight file in use, reads
+    // fault, as for every program that maps its weights, and the handler of `shrunk` says so.
+    let file = unsafe { Mmap::map(&file)? };
+    Ok(Bytes::from_owner(Mapping { _watched: shrunk::watch(path, &file), file }))
 }
 
 /// Opens a file to be read. A pipe or a device is refused: it could be waited for without end.
@@ -62,6 +78,15 @@ pub fn read_file(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
         }
         false => Ok(bytes),
     }
+}
+
+/// The text of a file of at most `longest` bytes.
+///
+/// # Errors
+/// As [`read_file`], or it is no UTF-8.
+pub fn read_text(path: &Path, longest: u64) -> io::Result<String> {
+    String::from_utf8(read_file(path, longest)?)
+        .map_err(|err| io::Error::new(io::ErrorKind::InvalidData, err.utf8_error()))
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ use crate::voice::Voice;
 /// Where a run keeps what was changed.
 const FILE: &str = "changes.jsonl";
 
+/// No list of changes is longer.
+const LONGEST: u64 = 16 << 20;
+
 /// Keys that the user wants to change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes(Vec<String>);
@@ -114,7 +117,7 @@ pub(crate) fn told(folder: &Path) -> Outcome<Vec<String>> {
 
 fn read(folder: &Path) -> Outcome<Vec<Change>> {
     let path = folder.join(FILE);
-    let text = match fs::read_to_string(&path) {
+    let text = match kernels::read_text(&path, LONGEST) {
         Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         text => {
             text.map_err(|err| Failure::Refused(format!("cannot read {}: {err}", path.display())))?

@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::signals::INTERRUPTED;
 
+/// The exit code of what cannot be done.
+pub(crate) const REFUSED: u8 = 2;
+
 /// What ended a command.
 pub(crate) enum Failure {
     /// The user did.
@@ -22,7 +25,7 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Interrupted(_) => INTERRUPTED,
-            Failure::Refused(_) | Failure::Rank(_) => 2,
+            Failure::Refused(_) | Failure::Rank(_) => REFUSED,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Files that say what ranks run on.
 
-use std::fs;
 use std::path::Path;
 
 use engine::machine_memory;
@@ -14,6 +13,9 @@ use crate::launch::Process;
 /// What is assumed of this machine where nothing else is said: rates matter less than what they are to each
 /// other.
 const THIS_KIND: &str = include_str!("../../../hardware/zen4.yaml");
+
+/// No file that says what something is, in YAML, is longer.
+const LONGEST: u64 = 4 << 20;
 
 /// More than any rate or size there is.
 const MOST: f64 = 1e21;
@@ -178,7 +180,8 @@ fn this_kind() -> Outcome<Hardware> {
 /// # Errors
 /// It cannot be read, or is not of that form.
 pub(crate) fn yaml<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Outcome<T> {
-    let text = fs::read_to_string(path).map_err(|err| wrong(what, path, &err.to_string()))?;
+    let text =
+        kernels::read_text(path, LONGEST).map_err(|err| wrong(what, path, &err.to_string()))?;
     let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
     serde_saphyr::from_str(&text).map_err(|err| wrong(what, path, &first(err.to_string())))
 }

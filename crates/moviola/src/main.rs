@@ -133,6 +133,10 @@ fn main() -> ExitCode {
         true => Voice::from(arguments.voice),
         false => Voice::from(arguments.voice).in_the_background(),
     };
+    // Without a handler a file that shrinks ends the process as it always did: the work can be done.
+    let _ = kernels::watch_mapped_files(failure::REFUSED.into(), move |path| {
+        voice.shrunk(path, failure::REFUSED)
+    });
     let done = |result: Outcome| result.map(|()| ExitCode::SUCCESS);
     if let Some(process) = launch::Process::of_job()
         && let Err(failure) = process.check(arguments.command.name())

@@ -4,6 +4,7 @@
 //! begins and then some at sensible intervals, as text or as JSON. Results go to stdout and are not spoken.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
@@ -100,10 +101,26 @@ impl Voice {
 
     /// Why the command ends with this exit code.
     pub(crate) fn fail(&self, text: &str, code: u8) {
+        line(&self.failure(text, code));
+    }
+
+    /// The same, not said yet.
+    fn failure(&self, text: &str, code: u8) -> String {
         match self.format {
-            LogFormat::Text => line(&format!("error: {text}")),
+            LogFormat::Text => format!("error: {text}"),
             LogFormat::Json => object("error", [("message", json!(text)), ("code", json!(code))]),
         }
+    }
+
+    /// What is said of a file that somebody cuts short while it is read, when nothing else works any more.
+    pub(crate) fn shrunk(&self, path: &Path, code: u8) -> String {
+        let text = format!(
+            "{} became shorter while it was read, so the work cannot go on; put the whole file back and run the same command again",
+            path.display()
+        );
+        // A bar leaves the cursor behind it.
+        let begin = if self.is_terminal { "\n" } else { "" };
+        format!("{begin}{}\n", harmless(&self.failure(&text, code)))
     }
 
     fn note(&self, least: Loudness, level: &'static str, text: &str) {
@@ -111,7 +128,7 @@ impl Voice {
             _ if self.loudness < least => {}
             LogFormat::Text if level == "warning" => line(&format!("warning: {text}")),
             LogFormat::Text => line(text),
-            LogFormat::Json => object(level, [("message", json!(text))]),
+            LogFormat::Json => line(&object(level, [("message", json!(text))])),
         }
     }
 
@@ -251,7 +268,8 @@ impl Meter {
             ("seconds_left", json!(left)),
             ("note", json!(note)),
         ];
-        object("progress", fields.into_iter().filter(|(_, value)| !value.is_null() && value != ""));
+        let said = fields.into_iter().filter(|(_, value)| !value.is_null() && value != "");
+        line(&object("progress", said));
     }
 }
 
@@ -300,14 +318,14 @@ fn harmless(text: &str) -> String {
     plain
 }
 
-/// Writes a JSON object on a line of its own.
-fn object(level: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) {
+/// A JSON object for a line of its own.
+fn object(level: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let mut all = Map::new();
     all.insert("time".to_owned(), json!((now * 1000.0).round() / 1000.0));
     all.insert("level".to_owned(), json!(level));
     all.extend(fields.into_iter().map(|(key, value)| (key.to_owned(), value)));
-    line(&Value::Object(all).to_string());
+    Value::Object(all).to_string()
 }
 
 #[cfg(test)]

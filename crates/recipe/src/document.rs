@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -73,16 +72,14 @@ impl Node {
     /// It cannot be read or is not YAML.
     pub(crate) fn read(path: &Path) -> Result<Node> {
         let failed = |err| Error::file("read", path, err);
-        let file = std::fs::File::open(path).map_err(failed)?;
-        let mut text = String::new();
-        file.take(LONGEST + 1).read_to_string(&mut text).map_err(failed)?;
-        match text.len() as u64 > LONGEST {
-            true => {
+        let text = match kernels::read_text(path, LONGEST) {
+            Err(err) if err.kind() == std::io::ErrorKind::FileTooLarge => {
                 let reason = format!("it has more than {LONGEST} bytes, which no recipe has");
-                Err(Error::Yaml { path: path.to_owned(), reason })
+                return Err(Error::Yaml { path: path.to_owned(), reason });
             }
-            false => Node::parse(&text, path),
-        }
+            read => read.map_err(failed)?,
+        };
+        Node::parse(&text, path)
     }
 
     /// Parses the text of a file.

@@ -13,6 +13,12 @@ const FOLDER: &str = "validation";
 /// The list of a look's clips.
 const LIST: &str = "clips.json";
 
+/// No such list is longer.
+const LONGEST_LIST: u64 = 16 << 20;
+
+/// No clip that is shown is longer.
+const LONGEST_CLIP: u64 = 256 << 20;
+
 /// The longest side of a clip that is shown, and the most frames of it: a page holds many.
 const SIDE: usize = 192;
 const FRAMES: usize = 24;
@@ -50,7 +56,7 @@ impl SeenClip {
     /// The file is gone.
     pub fn shown(&self) -> Result<Vec<u8>> {
         let path = self.folder.join(&self.preview);
-        std::fs::read(&path).map_err(|err| Error::file("read", &path, err))
+        kernels::read_file(&path, LONGEST_CLIP).map_err(|err| Error::file("read", &path, err))
     }
 }
 
@@ -74,7 +80,7 @@ pub fn looks(run: &Path, last: u64) -> Result<Vec<(u64, Vec<SeenClip>)>> {
         let folder = folder(run, step);
         let path = folder.join(LIST);
         // Looks of earlier versions, and those that made no clip, have no list.
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let Ok(text) = kernels::read_text(&path, LONGEST_LIST) else { continue };
         let mut clips: Vec<SeenClip> = serde_json::from_str(&text)
             .map_err(|err| Error::Recipe(format!("{} is damaged: {err}", path.display())))?;
         clips.iter_mut().for_each(|clip| clip.folder.clone_from(&folder));

@@ -1,6 +1,5 @@
 //! API keys, and whose they are.
 
-use std::fs;
 use std::path::Path;
 
 use blake3::Hash;
@@ -25,11 +24,7 @@ impl Keys {
     /// # Errors
     /// It cannot be read, holds no key, or one that is too short or has the name of another.
     pub fn read(path: &Path) -> Result<Keys> {
-        let length = fs::metadata(path).map_err(Error::file("read", path))?.len();
-        if length > LONGEST_FILE {
-            return Err(wrong(path, &format!("it is longer than {LONGEST_FILE} bytes")));
-        }
-        let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
+        let text = kernels::read_text(path, LONGEST_FILE).map_err(Error::file("read", path))?;
         let keys = Keys::parse(&text).map_err(|reason| wrong(path, &reason))?;
         Ok(keys)
     }

@@ -52,7 +52,7 @@ pub(super) const CRATES: [Crate; 21] = [
         &["kernels", "comm", "nn", "diffusion", "data", "models", "folder", "families", "parallel"],
     ),
     present("train", &["kernels", "comm", "nn", "diffusion", "data", "parallel", "engine"]),
-    present("journal", &["data", "train"]),
+    present("journal", &["kernels", "data", "train"]),
     present("strategies", &["kernels", "nn", "diffusion", "train"]),
     present("methods", &["kernels", "nn", "diffusion", "train"]),
     present(
@@ -75,7 +75,7 @@ pub(super) const CRATES: [Crate; 21] = [
         ],
     ),
     // The server makes requests of what clients send and shows what models take; how they are run is handed in.
-    present("serve", &["nn", "diffusion", "data", "folder", "families", "engine"]),
+    present("serve", &["kernels", "nn", "diffusion", "data", "folder", "families", "engine"]),
     present(
         "moviola",
         &[

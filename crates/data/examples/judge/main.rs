@@ -1,10 +1,12 @@
 //! How often the judge of the shapes world is right, and how often it is fooled.
 //!
-//! `cargo run -p data --example judge` prints a table; `-- 500` takes 500 clips per row.
+//! `cargo run -p data --example judge` prints a table; `-- 500` takes 500 clips per row, and
+//! `-- "a blue circle moves up" DIR..` tells of clips that somebody made.
 
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 
 mod impostors;
+mod read;
 
 use data::world::{Evidence, Judge, MovingShape, World, WorldOptions};
 use impostors::{Change, HARM, IMPOSTORS};
@@ -20,7 +22,13 @@ struct Rates {
 }
 
 fn main() -> data::Result<()> {
-    let clips = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(192);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [caption, folders @ ..] = &words[..]
+        && !folders.is_empty()
+    {
+        return read::tell(caption, folders);
+    }
+    let clips = words.first().and_then(|count| count.parse().ok()).unwrap_or(192);
     let world = World::new(WorldOptions::default(), 3)?;
     let varied = WorldOptions {
         frames: 9,

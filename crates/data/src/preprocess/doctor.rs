@@ -335,6 +335,6 @@ impl Seen {
 /// The hash of a file, if it can be read.
 pub(super) fn hash(path: &Path) -> Option<blake3::Hash> {
     let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(fs::File::open(path).ok()?).ok()?;
+    hasher.update_reader(kernels::open_file(path).ok()?).ok()?;
     Some(hasher.finalize())
 }

@@ -4,7 +4,7 @@
 mod impostors;
 
 use data::Clip;
-use data::world::{Colour, Follows, Judge, MovingShape, Reading, Tone, World, WorldOptions};
+use data::world::{Colour, Follows, Judge, MovingShape, Reading, Shape, Tone, World, WorldOptions};
 use diffusion::Draw;
 use impostors::{Change, HARM, IMPOSTORS};
 
@@ -99,6 +99,33 @@ fn the_colours_for_later_are_known_too() {
         let shown = world.show_scene(scene, index as u64);
         let clip = impostors::noisy(&impostors::blurred(&shown.clip, 0.5), 0.1, index as u64);
         assert!(judge.read(&clip).shows(&scene), "{scene}");
+    }
+}
+
+/// Circles at many places between pixels, of every size and colour: a clean one is never refused, and what is measured of it keeps
+/// well away from the limits.
+#[test]
+fn clean_circles_are_read_wherever_they_are() {
+    for world in worlds() {
+        let judge = Judge::new(world.options());
+        let circles = MovingShape::of(&Colour::KNOWN);
+        let circles = circles.into_iter().filter(|scene| scene.shape == Shape::Circle);
+        let (mut worst, mut clips) = ([0.0, 0.0, f64::NEG_INFINITY], 0);
+        for (at, scene) in circles.enumerate() {
+            for index in 0..40 {
+                let shown = world.show_scene(scene, 1000 * at as u64 + index);
+                let (reading, evidence) = judge.examine(&shown.clip);
+                assert!(reading.shows(&scene), "{:?}: {evidence:?}", shown.motion);
+                let evidence = evidence.unwrap();
+                let softness = evidence.softness / shown.motion.size;
+                let own = [softness, evidence.misfit, -evidence.margin];
+                worst = std::array::from_fn(|axis| f64::max(worst[axis], own[axis]));
+                clips += 1;
+            }
+        }
+        let [softness, misfit, margin] = [worst[0], worst[1], -worst[2]];
+        println!("{clips}: softness {softness:.3}, misfit {misfit:.4}, margin {margin:.3}");
+        assert!(softness < 0.07 && misfit < 0.02 && margin > 0.03, "{softness} {misfit} {margin}");
     }
 }
 

@@ -262,3 +262,29 @@ fn folders_of_mixed_parts_are_refused() {
     copy.json("model_index.json", |index| index["_class_name"] = "OtherPipeline".into());
     refuses(&copy, ["OtherPipeline", "WanPipeline"]);
 }
+
+/// Padding before the words would move them: an encoder that is read from the left refuses it, Gemma's wants it.
+#[test]
+fn padding_on_the_left_is_refused_where_the_encoder_would_notice() {
+    for name in ["pixart-tiny", "pixart-sigma-tiny", "wan-tiny"] {
+        let copy = Copy::of(name);
+        let side = |side: &str| {
+            copy.json("tokenizer/tokenizer_config.json", |config| {
+                config["padding_side"] = side.into();
+            });
+            FolderEncoder::open(copy.path(), &SETUP()).map(drop)
+        };
+        let error = side("left").expect_err("an error").to_string();
+        for word in ["`padding_side` left", "supported: right"] {
+            assert!(error.contains(word), "{name}: {error}");
+        }
+        side("right").expect("as it is read");
+    }
+    let copy = Copy::of("ltx2-tiny");
+    let mut found = String::new();
+    copy.json("tokenizer/tokenizer_config.json", |config| {
+        found = config["padding_side"].to_string();
+    });
+    assert_eq!(found, "\"left\"");
+    FolderEncoder::open(copy.path(), &SETUP()).expect("Gemma's side");
+}

@@ -72,8 +72,9 @@ fn a_record_gives_conditions_to_models_that_have_room_for_them() {
     assert_eq!(channels.conditions.enters(Condition::Image), Some(EntersAs::Channels));
 }
 
-/// A row of the table in `docs/families.md`.
-fn row(name: &str, model: &Description) -> String {
+/// What a description says of a row of the table in `docs/families.md`. What the folder was seen to do stands between these columns;
+/// the tests of the command try it.
+fn row(name: &str, model: &Description) -> [String; 4] {
     let experts = match model.transformers.len() {
         1 => "one transformer".to_owned(),
         count => format!("{count} experts"),
@@ -90,8 +91,7 @@ fn row(name: &str, model: &Description) -> String {
         taken.push("image tokens".to_owned());
     }
     let taken = if taken.is_empty() { "none of its own".to_owned() } else { taken.join(", ") };
-    // There is no folder that can be sampled and not trained: whoever adds one has to tell them apart here.
-    format!("| {} | `{name}` | {experts} | yes | yes | yes | {taken} |", model.family.title)
+    [model.family.title.to_owned(), format!("`{name}`"), experts, taken]
 }
 
 /// The table of families in the documentation is the table of families.
@@ -112,8 +112,15 @@ fn the_documentation_lists_every_kind_of_folder() {
         let made = (family.scratch.as_ref()?.make)(family, &sizes).unwrap();
         Some(row("new", &made.description))
     });
-    let wanted: Vec<String> = golden.chain(new).collect();
-    let found: Vec<&str> =
-        page.lines().filter(|line| line.contains("| `") && !line.contains("`generate`")).collect();
-    assert_eq!(found, wanted, "the rows are:\n{}", wanted.join("\n"));
+    let wanted: Vec<[String; 4]> = golden.chain(new).collect();
+    let rows = page.lines().filter(|line| line.contains("| `") && !line.contains("`generate`"));
+    let cells = rows.map(|line| line.trim_matches('|').split('|').map(str::trim));
+    let found: Vec<[String; 4]> = cells
+        .map(|cells| {
+            let cells: Vec<&str> = cells.collect();
+            assert_eq!(cells.len(), 8, "{cells:?}");
+            [cells[0], cells[1], cells[2], cells[7]].map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(found, wanted);
 }

@@ -1,11 +1,13 @@
 //! Alphas that are not among the tensors of a file.
 
-use std::fs;
 use std::path::Path;
 
 use fancy_regex::Regex;
 use safetensors::SafeTensors;
 use serde_json::Value;
+
+/// No `adapter_config.json` is longer.
+const LONGEST: u64 = 16 << 20;
 
 /// What PEFT's config says of how strongly layers change, wherever it was found.
 #[derive(Debug, Default)]
@@ -36,7 +38,7 @@ impl Alphas {
         if !(saved && beside.is_file()) {
             return Ok(Alphas::default());
         }
-        let text = fs::read_to_string(&beside).map_err(|err| err.to_string());
+        let text = kernels::read_text(&beside, LONGEST).map_err(|err| err.to_string());
         text.and_then(|text| Alphas::parse(&text, ""))
             .map_err(|reason| format!("adapter_config.json beside it: {reason}"))
     }

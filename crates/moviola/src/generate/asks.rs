@@ -1,7 +1,5 @@
 //! The parts of a run: prompts of a file may have settings of their own.
 
-use std::fs;
-use std::io::Read;
 use std::path::Path;
 
 use engine::{Error, Seed};
@@ -99,21 +97,13 @@ fn joined(lines: Vec<Arguments>) -> Vec<Arguments> {
     parts
 }
 
-/// No file of prompts is longer. It may be a pipe.
+/// No file of prompts is longer.
 const LONGEST: u64 = 1 << 28;
 
 /// The lines of a file, without those that are empty or a comment.
 fn read(path: &Path, base: &Arguments) -> Outcome<Vec<Arguments>> {
     let file = |source| Error::File { verb: "read", path: path.to_owned(), source };
-    let mut text = String::new();
-    let pipe = fs::File::open(path).map_err(file)?;
-    pipe.take(LONGEST + 1).read_to_string(&mut text).map_err(file)?;
-    if text.len() as u64 > LONGEST {
-        return Err(Failure::Refused(format!(
-            "--prompts: {} has more than {LONGEST} bytes; give it in parts",
-            path.display()
-        )));
-    }
+    let text = kernels::read_text(path, LONGEST).map_err(file)?;
     // Some editors begin a file with a mark that is no part of its text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let is_json = path.extension().is_some_and(|own| own.eq_ignore_ascii_case("jsonl"));

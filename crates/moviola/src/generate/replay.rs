@@ -1,6 +1,5 @@
 //! A record becomes the arguments that made it, if everything it read is still what it was.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use engine::{Fit, Seed, SolverUsed, model_fingerprint};
@@ -52,10 +51,14 @@ impl Replay {
     }
 }
 
+/// No record is longer: a prompt has at most 64 kB.
+const LONGEST: u64 = 16 << 20;
+
 fn read(path: &Path) -> Outcome<Record> {
     let refuse =
         |reason: String| Failure::Refused(format!("--replay: {}: {reason}", path.display()));
-    let text = fs::read_to_string(path).map_err(|err| refuse(format!("cannot be read: {err}")))?;
+    let text = kernels::read_text(path, LONGEST)
+        .map_err(|err| refuse(format!("it cannot be read: {err}")))?;
     let value: serde_json::Value = serde_json::from_str(&text)
         .map_err(|err| refuse(format!("it is no record of `moviola generate`: {err}")))?;
     if value["command"] != "generate" {

@@ -8,6 +8,7 @@ mod conditions;
 mod ending;
 mod experts;
 mod exports;
+mod families;
 mod folder;
 mod generate;
 mod gguf;

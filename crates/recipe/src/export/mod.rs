@@ -24,6 +24,9 @@ use crate::model::{Model, Origin};
 use crate::schema::{ExpertConfig, LearnsConfig, Recipe, SourceConfig, TrainedConfig};
 use crate::students::average_name;
 
+/// No index of a model is longer.
+const LONGEST_INDEX: u64 = 16 << 20;
+
 /// Which parameters of a checkpoint are exported.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Which {
@@ -213,7 +216,7 @@ impl Student {
                 let replaced: Vec<String> = self.networks().map(weights).collect();
                 copy(from, aside, &|name| !replaced.iter().any(|own| name.starts_with(own)))?;
                 let index = from.join("model_index.json");
-                let text = std::fs::read_to_string(&index)
+                let text = kernels::read_text(&index, LONGEST_INDEX)
                     .map_err(|err| Error::file("read", &index, err))?;
                 let mut value: Value = serde_json::from_str(&text)
                     .map_err(|err| Error::Recipe(format!("{}: {err}", index.display())))?;

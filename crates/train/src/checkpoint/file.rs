@@ -157,7 +157,7 @@ pub fn read_manifest(place: &Path) -> Result<Manifest> {
 /// The length of a file and the hash of its bytes.
 fn digest(path: &Path) -> io::Result<(u64, String)> {
     let mut hasher = blake3::Hasher::new();
-    let mut file = File::open(path)?;
+    let mut file = kernels::open_file(path)?;
     let bytes = io::copy(&mut file, &mut hasher)?;
     Ok((bytes, hasher.finalize().to_hex().to_string()))
 }

@@ -1,6 +1,6 @@
 //! Training runs of a folder, for the page: what there is, its log as it grows, its clips.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub(crate) async fn list(State(pages): Shown) -> Answer {
 
 /// The last whole line of a log.
 fn last_line(path: &FilePath) -> Option<Value> {
-    let mut file = File::open(path).ok()?;
+    let mut file = kernels::open_file(path).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(PART))).ok()?;
     let mut bytes = Vec::new();
@@ -101,7 +101,7 @@ fn last_line(path: &FilePath) -> Option<Value> {
 pub(crate) async fn retrieve(State(pages): Shown, Path(run): Path<String>) -> Answer {
     blocking(move || {
         let path = one(&pages, &run)?;
-        let recipe = File::open(path.join(RECIPE)).ok().and_then(|file| {
+        let recipe = kernels::open_file(&path.join(RECIPE)).ok().and_then(|file| {
             let mut text = String::new();
             file.take(LONGEST_RECIPE).read_to_string(&mut text).ok().map(|_| text)
         });
@@ -129,7 +129,7 @@ fn steps(folder: &FilePath, prefix: &str) -> Vec<u64> {
 /// The clips that were made after a step.
 fn clips(run: &FilePath, step: u64) -> Value {
     let folder = format!("validation/{step:08}");
-    let list = fs::read_to_string(run.join(&folder).join("clips.json")).ok();
+    let list = kernels::read_text(&run.join(&folder).join("clips.json"), LONGEST_RECIPE).ok();
     let list: Option<Value> = list.and_then(|list| serde_json::from_str(&list).ok());
     let entries = fs::read_dir(run.join(&folder)).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -146,7 +146,7 @@ pub(crate) async fn metrics(State(pages): Shown, Path(run): Path<String>, query:
     blocking(move || {
         let path = one(&pages, &run)?.join(LOG);
         let gone = |_| Refusal::not_found("the run has no log yet");
-        let mut file = File::open(&path).map_err(gone)?;
+        let mut file = kernels::open_file(&path).map_err(gone)?;
         let length = file.metadata().map_err(gone)?.len();
         // A run that goes on from a checkpoint has cut its log: begin anew.
         let is_cut = offset > length;

@@ -1,0 +1,194 @@
+//! What each kind of folder can do, tried through the command: the columns of the table in `docs/families.md`
+//! that are no property of a description.
+
+use std::fs;
+use std::path::PathBuf;
+
+use burn::tensor::{DType, TensorData};
+
+use crate::folder::{goldens, read, run};
+use crate::preprocess::Workplace;
+use crate::training::{recipe, words};
+
+/// What a folder was seen to do.
+struct Kind {
+    name: String,
+    model: String,
+    place: Workplace,
+}
+
+impl Kind {
+    fn new(name: &str, model: PathBuf) -> Kind {
+        let place = Workplace::new();
+        for (file, seed) in [("a.png", 1), ("b.png", 2)] {
+            place.picture(file, [64, 64], seed, "a red circle moves left");
+        }
+        Kind { name: name.to_owned(), model: model.to_str().unwrap().to_owned(), place }
+    }
+
+    /// Whether a command does what it is asked; what it refuses is told.
+    fn does(&self, arguments: &[&str]) -> Result<(), String> {
+        let out = run(arguments);
+        match out.status.code() {
+            Some(0) => Ok(()),
+            Some(2) => Err(words(&out).lines().last().unwrap_or_default().to_owned()),
+            _ => panic!("{}: {arguments:?}: {}", self.name, words(&out)),
+        }
+    }
+
+    /// Makes something as long as it can be, of five frames or one, shown a picture if it has to be.
+    fn generates(&self, output: &str, more: &[&str]) -> Result<&'static str, String> {
+        let (picture, output) = (self.place.text("clips/a.png"), self.place.text(output));
+        let usual = ["generate", "--model", &self.model, "--prompt", "a red circle moves left"];
+        let more = [&["--steps", "2", "--height", "64", "--width", "64"], more].concat();
+        let ends = ["--output", &output, "--overwrite", "--frames"];
+        let mut refusal = String::new();
+        for (frames, made) in [("5", "clips"), ("1", "pictures")] {
+            for given in [&[][..], &["--image", &picture]] {
+                match self.does(&[&usual[..], &more, &ends, &[frames], given].concat()) {
+                    Ok(()) => return Ok(made),
+                    Err(reason) => refusal = reason,
+                }
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Whether the last thing that was made has a sound beside it.
+    fn sounds(&self) -> bool {
+        self.place.path("out.wav").exists()
+    }
+
+    fn preprocesses(&self) -> Result<Vec<String>, String> {
+        let (clips, dataset) = (self.place.text("clips"), self.place.text("dataset"));
+        let usual = ["preprocess", "--model", &self.model, "--data", &clips];
+        self.does(&[&usual[..], &["--output", &dataset, "--bucket", "64x64x1"]].concat())?;
+        let dataset = data::store::Dataset::open(&self.place.path("dataset")).unwrap();
+        Ok(dataset.shapes(0).map(|(key, _)| key.to_owned()).collect())
+    }
+
+    fn trains(&self, folder: &str, more: &[&str]) -> Result<(), String> {
+        let (recipe, folder) = (recipe("wan-full.yaml"), self.place.text(folder));
+        let sets = [
+            format!("models.student.from={}", self.model),
+            format!("data.source.path={}", self.place.text("dataset")),
+            "models.student.rate={peak: 0.01, warmup: 0, decay: {kind: constant}}".to_owned(),
+            "strategy={name: text_to_video}".to_owned(),
+            "levels={video: {kind: uniform}}".to_owned(),
+            "loop={steps: 1, seed: 1}".to_owned(),
+            "checkpoint={every: 1}".to_owned(),
+            "callbacks={}".to_owned(),
+        ];
+        let mut all = vec!["train", recipe.as_str(), "--run", &folder];
+        let sets = sets.iter().map(String::as_str).chain(more.iter().copied());
+        sets.for_each(|set| all.extend(["--set", set]));
+        self.does(&all)
+    }
+
+    /// Trains with sounds that stand in the dataset; `moviola import` brings such ones.
+    fn trains_sounds(&self) -> Result<(), String> {
+        let latents = self.place.text("latents.safetensors");
+        self.generates("latents.gif", &["--save-latents", &latents])?;
+        let saved = read(&self.place.path("latents.safetensors"));
+        let (_, shape, bytes) = &saved["audio_latents"];
+        let from = data::store::Dataset::open(&self.place.path("dataset")).unwrap();
+        let root = self.place.path("sounding");
+        let mut writer = data::store::Writer::open(&root, from.encoders(), 1 << 20).unwrap();
+        for at in 0..from.len() {
+            let mut sample = from.read(at).unwrap();
+            // One sound of a batch.
+            let sound = TensorData::from_bytes_vec(bytes.clone(), shape[1..].to_vec(), DType::F32);
+            sample.tensors.insert("audio_latents".to_owned(), sound);
+            writer.push(sample).unwrap();
+        }
+        writer.flush().unwrap();
+        writer.put_null_text(&from.null_text().unwrap()).unwrap();
+        let source = format!("data.source.path={}", self.place.text("sounding"));
+        self.trains("sounds", &[&source, "strategy={name: text_to_video, audio: audio_latents}"])
+    }
+
+    /// The four columns: `generate`, `preprocess`, `train` and LoRA.
+    fn columns(&self) -> [String; 4] {
+        let made = self.generates("out.gif", &[]);
+        let generate = match (&made, self.sounds()) {
+            (Ok(made), true) => format!("{made} with sound"),
+            (Ok(made), false) => (*made).to_owned(),
+            (Err(reason), _) => format!("no: {reason}"),
+        };
+        let stored = self.preprocesses();
+        let has_sound = |keys: &[String]| keys.iter().any(|key| key == "audio_latents");
+        let preprocess = match &stored {
+            Ok(keys) if self.sounds() && !has_sound(keys) => "without sound".to_owned(),
+            Ok(_) => "yes".to_owned(),
+            Err(reason) => format!("no: {reason}"),
+        };
+        let expert = "models.student.expert=high";
+        let full: Vec<&str> = if self.has_experts() { vec![expert] } else { Vec::new() };
+        let able = match self.sounds().then(|| self.trains_sounds()) {
+            None => "yes",
+            Some(Ok(())) => "yes; sound of imported datasets",
+            Some(Err(_)) => "the video alone",
+        };
+        let told = |done: Result<(), String>| match done {
+            Ok(()) => able.to_owned(),
+            Err(reason) => format!("no: {reason}"),
+        };
+        let train = told(self.trains("full", &full));
+        let learns = "models.student.learns={kind: lora, rank: 2, targets: [to_q]}";
+        let lora = self.trains("lora", &[&full[..], &[learns]].concat()).and_then(|()| {
+            let (lora, file) = (self.place.text("lora"), self.place.text("lora.safetensors"));
+            self.does(&["export", &lora, "--as", "lora", "--output", &file])?;
+            self.generates("with-lora.gif", &["--lora", &file]).map(drop)
+        });
+        [generate, preprocess, train, told(lora)]
+    }
+
+    fn has_experts(&self) -> bool {
+        PathBuf::from(&self.model).join("transformer_2").is_dir()
+    }
+}
+
+/// The model of the quickstart, untrained, as a folder.
+fn new_model(place: &Workplace) -> PathBuf {
+    let (recipe, folder) = (recipe("quickstart.yaml"), place.text("run"));
+    let sets = ["loop.steps=1", "callbacks={}", "data.source.clips=40", "data.batch=1"];
+    let mut train = vec!["train", recipe.as_str(), "--run", &folder];
+    sets.iter().for_each(|set| train.extend(["--set", set]));
+    let out = run(&train);
+    assert!(out.status.success(), "{}", words(&out));
+    let model = place.path("model");
+    let out = run(&["export", &folder, "--output", model.to_str().unwrap()]);
+    assert!(out.status.success(), "{}", words(&out));
+    model
+}
+
+/// Each row of the table says what the command did.
+#[test]
+fn the_table_of_families_is_what_the_command_does() {
+    let page = fs::read_to_string(goldens().join("../docs/families.md")).unwrap();
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && line.contains("| `") && !line.contains("`train`"))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let scratch = Workplace::new();
+    let mut folders: Vec<(String, PathBuf)> = fs::read_dir(goldens())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("model_index.json").is_file())
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), path))
+        .collect();
+    folders.sort();
+    folders.push(("new".to_owned(), new_model(&scratch)));
+    assert_eq!(rows.len(), folders.len());
+    let mut wrong = Vec::new();
+    for (name, folder) in folders {
+        let seen = Kind::new(&name, folder).columns();
+        let quoted = format!("`{name}`");
+        let told = rows.iter().find(|row| row[1] == quoted).map(|row| &row[3..7]);
+        if told != Some(&seen.each_ref().map(String::as_str)[..]) {
+            wrong.push(format!("{name}: {seen:?}, but the page says {told:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
