@@ -18,28 +18,33 @@ const WHOLE: [&str; 2] = [
     include_str!("../../goldens/ltx2-tiny/vocoder/config.json"),
 ];
 
-/// All of them.
+/// Readers, each of any text.
+const READERS: [fn(&str); 20] = [
+    |text| drop(WanConfig::from_json(text)),
+    |text| drop(PixartConfig::from_json(text)),
+    |text| drop(DuetConfig::from_json(text)),
+    |text| drop(Ltx2Config::from_json(text)),
+    |text| drop(T5Config::from_json(text)),
+    |text| drop(GemmaConfig::from_json(text)),
+    |text| drop(ConnectorsConfig::from_json(text)),
+    |text| drop(KlConfig::from_json(text)),
+    |text| drop(WanVaeConfig::from_json(text)),
+    |text| drop(Ltx2VideoVaeConfig::from_json(text)),
+    |text| drop(Ltx2Upsampler::from_json(text)),
+    |text| drop(AudioVaeConfig::from_json(text)),
+    |text| drop(AudioVae::from_json(text)),
+    |text| drop(VocoderConfig::from_json(text)),
+    |text| drop(Vocoder::from_json(text)),
+    |text| drop(SpectrogramCodec::from_json(text, WHOLE[1])),
+    |text| drop(SpectrogramCodec::from_json(WHOLE[0], text)),
+    |text| drop(ClipVisionConfig::from_json(text)),
+    |text| drop(ClipPreprocessor::from_json(text)),
+    |text| drop(SchedulerConfig::from_json(text).map(|own| own.process())),
+];
+
+/// A third of the readers, which the text itself draws.
 pub(crate) fn read(text: &str) {
-    let _ = WanConfig::from_json(text);
-    let _ = PixartConfig::from_json(text);
-    let _ = DuetConfig::from_json(text);
-    let _ = Ltx2Config::from_json(text);
-    let _ = T5Config::from_json(text);
-    let _ = GemmaConfig::from_json(text);
-    let _ = ConnectorsConfig::from_json(text);
-    let _ = KlConfig::from_json(text);
-    let _ = WanVaeConfig::from_json(text);
-    let _ = Ltx2VideoVaeConfig::from_json(text);
-    let _ = Ltx2Upsampler::from_json(text);
-    let _ = AudioVaeConfig::from_json(text);
-    let _ = AudioVae::from_json(text);
-    let _ = VocoderConfig::from_json(text);
-    let _ = Vocoder::from_json(text);
-    let _ = SpectrogramCodec::from_json(text, WHOLE[1]);
-    let _ = SpectrogramCodec::from_json(WHOLE[0], text);
-    let _ = ClipVisionConfig::from_json(text);
-    let _ = ClipPreprocessor::from_json(text);
-    if let Ok(own) = SchedulerConfig::from_json(text) {
-        let _ = own.process();
-    }
+    let sum =
+        text.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    READERS.iter().skip(sum % 3).step_by(3).for_each(|read| read(text));
 }

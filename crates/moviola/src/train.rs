@@ -183,7 +183,7 @@ fn recipe_of(arguments: &Arguments) -> Outcome<PathBuf> {
     let kept = arguments.run.as_ref().map(|run| run.join(session::RECIPE));
     match (&arguments.recipe, kept) {
         (Some(path), _) => Ok(path.clone()),
-        (None, Some(kept)) if kept.is_file() => Ok(kept),
+        (None, Some(kept)) if kept.exists() => Ok(kept),
         (None, _) => Err(Failure::refused(
             "no recipe is given, and --run is no run that keeps one; write `moviola train RECIPE.yaml \
              --run DIR`",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use data::media::DecodedClip;
 use data::world::{Judge, MovingShape, WorldOptions};
-use data::{Clip, Result};
+use data::{Clip, Error, Result};
 
 /// Tells it of every clip; all of them are to show one scene of the default world.
 pub(crate) fn tell(caption: &str, folders: &[String]) -> Result<()> {
@@ -31,7 +31,8 @@ pub(crate) fn tell(caption: &str, folders: &[String]) -> Result<()> {
 }
 
 fn read(folder: &Path) -> Result<Clip> {
-    let decoded = DecodedClip::read(folder)?;
+    let unread = |error: data::media::Error| Error::Values { reason: error.to_string() };
+    let decoded = DecodedClip::read(folder).map_err(unread)?;
     let (height, width) = decoded.size();
     let pixels: Vec<f32> = decoded.bytes().iter().map(|byte| f32::from(*byte) / 255.0).collect();
     Clip::new([pixels.len() / (3 * height * width), height, width], pixels)

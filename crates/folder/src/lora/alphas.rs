@@ -35,7 +35,7 @@ impl Alphas {
         let beside = path.with_file_name("adapter_config.json");
         // Such a file belongs to the one LoRA that PEFT saves under this name.
         let saved = path.file_name().is_some_and(|name| name == "adapter_model.safetensors");
-        if !(saved && beside.is_file()) {
+        if !(saved && beside.exists()) {
             return Ok(Alphas::default());
         }
         let text = kernels::read_text(&beside, LONGEST).map_err(|err| err.to_string());

@@ -35,7 +35,8 @@ pub(super) struct Settings {
 impl Settings {
     /// Reads the file; a folder without one has the defaults of T5.
     pub(super) fn open(path: &Path) -> Result<Settings, TokenizerError> {
-        let file: SettingsFile = match path.is_file() {
+        // A pipe in its place is refused by who reads it.
+        let file: SettingsFile = match path.exists() {
             true => serde_json::from_slice(&super::read(path)?).map_err(super::corrupt(path))?,
             false => SettingsFile::default(),
         };

@@ -13,10 +13,7 @@ use crate::training::train;
 const LINES: [(&str, &str); 19] = [
     ("generate --model STILL --prompts @ SMALL", "given"),
     ("generate --model STILL --prompts @.jsonl SMALL", "given.jsonl"),
-    (
-        "generate --model STILL --prompt fox --prompt-embeds @.safetensors SMALL",
-        "given.safetensors",
-    ),
+    ("generate --model STILL --prompt-embeds @.safetensors SMALL", "given.safetensors"),
     ("generate --model TI2V --prompt fox --image @.jpg SMALL", "given.jpg"),
     ("generate --model LTX --prompt fox --audio @.wav SMALL", "given.wav"),
     ("generate --model LTX --prompt fox --video-prefix @.gif SMALL", "given.gif"),

@@ -31,19 +31,23 @@ impl Kind {
         let out = run(arguments);
         match out.status.code() {
             Some(0) => Ok(()),
-            Some(2) => Err(words(&out).lines().last().unwrap_or_default().to_owned()),
+            Some(2) => {
+                let said = words(&out);
+                let last = said.lines().last().unwrap_or_default();
+                Err(last.strip_prefix("error: ").unwrap_or(last).to_owned())
+            }
             _ => panic!("{}: {arguments:?}: {}", self.name, words(&out)),
         }
     }
 
-    /// Makes something as long as it can be, of five frames or one, shown a picture if it has to be.
+    /// Makes something as long as it can be, of a few frames or one, shown a picture if it has to be.
     fn generates(&self, output: &str, more: &[&str]) -> Result<&'static str, String> {
         let (picture, output) = (self.place.text("clips/a.png"), self.place.text(output));
         let usual = ["generate", "--model", &self.model, "--prompt", "a red circle moves left"];
         let more = [&["--steps", "2", "--height", "64", "--width", "64"], more].concat();
         let ends = ["--output", &output, "--overwrite", "--frames"];
         let mut refusal = String::new();
-        for (frames, made) in [("5", "clips"), ("1", "pictures")] {
+        for (frames, made) in [("5", "clips"), ("8", "clips"), ("1", "pictures")] {
             for given in [&[][..], &["--image", &picture]] {
                 match self.does(&[&usual[..], &more, &ends, &[frames], given].concat()) {
                     Ok(()) => return Ok(made),
@@ -69,9 +73,15 @@ impl Kind {
 
     fn trains(&self, folder: &str, more: &[&str]) -> Result<(), String> {
         let (recipe, folder) = (recipe("wan-full.yaml"), self.place.text(folder));
+        let dataset = self.place.text("dataset");
+        let source = match self.place.path("dataset").exists() {
+            true => format!("data.source={{kind: store, path: {dataset}}}"),
+            // What nobody preprocesses is rendered.
+            false => "data.source={kind: shapes, clips: 40}".to_owned(),
+        };
         let sets = [
             format!("models.student.from={}", self.model),
-            format!("data.source.path={}", self.place.text("dataset")),
+            source,
             "models.student.rate={peak: 0.01, warmup: 0, decay: {kind: constant}}".to_owned(),
             "strategy={name: text_to_video}".to_owned(),
             "levels={video: {kind: uniform}}".to_owned(),
@@ -103,7 +113,7 @@ impl Kind {
         }
         writer.flush().unwrap();
         writer.put_null_text(&from.null_text().unwrap()).unwrap();
-        let source = format!("data.source.path={}", self.place.text("sounding"));
+        let source = format!("data.source={{kind: store, path: {}}}", self.place.text("sounding"));
         self.trains("sounds", &[&source, "strategy={name: text_to_video, audio: audio_latents}"])
     }
 
@@ -127,7 +137,10 @@ impl Kind {
         let able = match self.sounds().then(|| self.trains_sounds()) {
             None => "yes",
             Some(Ok(())) => "yes; sound of imported datasets",
-            Some(Err(_)) => "the video alone",
+            Some(Err(reason)) => {
+                eprintln!("{}: {reason}", self.name);
+                "the video alone"
+            }
         };
         let told = |done: Result<(), String>| match done {
             Ok(()) => able.to_owned(),
@@ -151,7 +164,8 @@ impl Kind {
 /// The model of the quickstart, untrained, as a folder.
 fn new_model(place: &Workplace) -> PathBuf {
     let (recipe, folder) = (recipe("quickstart.yaml"), place.text("run"));
-    let sets = ["loop.steps=1", "callbacks={}", "data.source.clips=40", "data.batch=1"];
+    let constant = "models.student.rate={peak: 0.001, warmup: 0, decay: {kind: constant}}";
+    let sets = ["loop.steps=1", "callbacks={}", "data.source.clips=40", "data.batch=1", constant];
     let mut train = vec!["train", recipe.as_str(), "--run", &folder];
     sets.iter().for_each(|set| train.extend(["--set", set]));
     let out = run(&train);

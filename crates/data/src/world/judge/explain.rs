@@ -2,7 +2,7 @@
 
 use super::{Evidence, Judge, Reading, limits};
 use crate::clip::Clip;
-use crate::world::moving_shape::{MovingShape, Shape};
+use crate::world::moving_shape::MovingShape;
 
 impl Judge {
     /// Why a clip is not read as a scene: each attribute that is wrong or not certain, with the measurement and
@@ -42,10 +42,7 @@ impl Judge {
     /// What about a shape leaves doubt, with the limit that it misses.
     fn doubts(&self, evidence: &Evidence) -> Vec<String> {
         let Evidence { size, softness, misfit, margin, beside, .. } = *evidence;
-        let softest = match evidence.shape {
-            Shape::Circle => limits::SOFT_CIRCLE,
-            Shape::Square | Shape::Triangle => limits::SOFT_CORNERS,
-        } * self.mean_size();
+        let softest = limits::softest(evidence.shape) * self.mean_size();
         let [least, most] = [0, 1].map(|end| limits::SIZE[end] * self.options.size[end]);
         let percent = |share: f64| 100.0 * share;
         let mut all = Vec::new();

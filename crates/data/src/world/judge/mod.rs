@@ -22,12 +22,22 @@ use locate::Sight;
 /// The figures lie between what the generator's clips show under noise and blur and what impostors
 /// show; `cargo run -p data --example judge` prints both.
 mod limits {
+    use super::Shape;
+
     /// The size of a shape beyond the sizes of the world.
     pub(super) const SIZE: [f64; 2] = [0.78, 1.25];
     /// Softness of the edge of a circle; beyond, it is a blob.
     pub(super) const SOFT_CIRCLE: f64 = 0.105;
     /// Softness of the edge of a shape with corners.
     pub(super) const SOFT_CORNERS: f64 = 0.15;
+    /// The softness that a shape may have to be named.
+    pub(super) fn softest(shape: Shape) -> f64 {
+        match shape {
+            Shape::Circle => SOFT_CIRCLE,
+            Shape::Square | Shape::Triangle => SOFT_CORNERS,
+        }
+    }
+
     /// Light that the fitted shape leaves unexplained, as a share of its own.
     pub(super) const MISFIT: f64 = 0.06;
     /// How much more the second-best shape must leave unexplained.
@@ -77,7 +87,7 @@ pub struct Evidence {
     pub softness: f64,
     /// Light it leaves unexplained, as a share of its own.
     pub misfit: f64,
-    /// How much more the second-best shape leaves unexplained.
+    /// How much more the best other shape leaves unexplained, were it as sharp as a shape must be to be named.
     pub margin: f64,
     /// Light beside it, as a share of its own.
     pub beside: f64,
@@ -107,12 +117,19 @@ impl Judge {
         if !best.stands_out(&sight) {
             return (Reading::default(), None);
         }
+        // Another shape counts as sharp as it would have to be to be named: a square that is blurred enough is
+        // nearly a circle, and says nothing against one.
+        let others = Shape::ALL.into_iter().filter(|shape| *shape != best.shape);
+        let others = others.map(|shape| {
+            let softest = limits::softest(shape) * size;
+            Fit::of(shape, &sight, Bounds { softest, ..bounds }).misfit
+        });
         let evidence = Evidence {
             shape: best.shape,
             size: best.size,
             softness: best.softness,
             misfit: best.misfit,
-            margin: fits[1].misfit - best.misfit,
+            margin: others.fold(f64::INFINITY, f64::min) - best.misfit,
             beside: sight.light_beside(best),
             velocity: motion::velocity(&best.centres),
         };
@@ -134,10 +151,7 @@ impl Judge {
     }
 
     fn name_shape(&self, evidence: &Evidence, fit: &Fit) -> Option<Shape> {
-        let softest = match evidence.shape {
-            Shape::Circle => limits::SOFT_CIRCLE,
-            Shape::Square | Shape::Triangle => limits::SOFT_CORNERS,
-        };
+        let softest = limits::softest(evidence.shape);
         let [least, most] = [0, 1].map(|end| limits::SIZE[end] * self.options.size[end]);
         let is_certain = (least..=most).contains(&evidence.size)
             && evidence.softness <= softest * self.mean_size()
