@@ -166,7 +166,8 @@ fn the_quickstart_begins_on_ranks_as_on_one() {
     let began = |processes: usize, name: &str, more: &[&str]| {
         let folder = temporary.path().join(name);
         let words = ["train", &recipe, "--run", folder.to_str().unwrap(), "--threads", "1"];
-        let sets = ["--set", "loop.steps=20", "--set", "checkpoint={every: 0}"];
+        let sets = ["loop.steps=20", "models.student.rate.warmup=10", "checkpoint={every: 0}"];
+        let sets = sets.map(|set| ["--set", set]).concat();
         let output = moviola(processes, &[&words[..], &sets, more].concat()).output().unwrap();
         assert!(output.status.success(), "{name}: {}", told(&output));
         losses(&folder)
