@@ -111,7 +111,24 @@ fn mpi(root: &Path) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// `cargo xtask mpi`: ranks as processes. Without an MPI it is installed where that is possible; the tests are
+/// What of the tests of ranks as processes is run.
+#[derive(clap::Args)]
+pub(crate) struct MpiOptions {
+    /// Kill a random rank of a training at so many random moments, on 2 and on 4 processes, and run nothing else
+    #[arg(long, value_name = "N")]
+    kills: Option<usize>,
+}
+
+/// `cargo xtask mpi`.
+pub(crate) fn run_mpi(root: &Path, options: &MpiOptions) -> Result<()> {
+    let Some(kills) = options.kills else { return run_mpi_tests(root) };
+    need_mpi(root)?;
+    let tests = "test --workspace --features moviola/mpi --test mpi -- --nocapture";
+    let mut tests = command("cargo", &format!("{tests} whose_ranks_are_killed"), root);
+    process::run(tests.env("MOVIOLA_TEST_KILLS", kills.to_string()))
+}
+
+/// Ranks as processes, all of their tests. Without an MPI it is installed where that is possible; the tests are
 /// never left out in silence.
 pub(crate) fn run_mpi_tests(root: &Path) -> Result<()> {
     need_mpi(root)?;

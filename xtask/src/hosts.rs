@@ -43,8 +43,12 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let sent = hosts.bytes()? - before;
     println!("the law sent {:.1} MB over the link", sent as f64 / 1e6);
     ensure!(sent > LEAST_BYTES, "the ranks did not use the link: {sent} bytes went over it");
+    run("processes_train_as_threads_do_and_go_on_as_threads")?;
     run("a_cut_link_ends_the_job")?;
-    println!("two hosts make what one process makes, and a cut link ends a job");
+    run("a_training_whose_link_is_cut")?;
+    println!(
+        "two hosts make and learn what one does, a cut link ends a job, and a training goes on after it"
+    );
     Ok(())
 }
 

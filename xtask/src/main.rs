@@ -42,7 +42,7 @@ enum Command {
     /// Run all tests, with cargo-nextest where it is installed
     Test,
     /// Run the tests of ranks as processes; installs an MPI where there is none
-    Mpi,
+    Mpi(check::MpiOptions),
     /// Run the law of ranks on two hosts that a shaped link joins, and cut the link; wants root
     Hosts,
     /// Try to break the command: bombs, floods, hangs, kills, in processes with 4 GB of memory
@@ -79,7 +79,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Command::Check => check::run(&root),
         Command::Tidy => tidy::run(&root),
         Command::Test => check::run_tests(&root),
-        Command::Mpi => check::run_mpi_tests(&root),
+        Command::Mpi(options) => check::run_mpi(&root, &options),
         Command::Hosts => hosts::run(&root),
         Command::Break(options) => breaks::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),

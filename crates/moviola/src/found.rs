@@ -6,6 +6,7 @@ use data::store::{Bucket, Dataset};
 use engine::{Fact, Inspection};
 use recipe::{LearnsConfig, Recipe};
 use train::checkpoint;
+use train::checkpoint::Manifest;
 
 use crate::failure::Outcome;
 
@@ -50,7 +51,7 @@ fn recipe_facts(recipe: &Recipe) -> Vec<Fact> {
 
 fn of_checkpoint(path: &Path) -> Outcome<Inspection> {
     let manifest = checkpoint::read_manifest(path)?;
-    let state = engine::inspect(&path.join("state.safetensors"))?;
+    let state = state_of(path, &manifest)?;
     let mut about = vec![fact("step", manifest.step)];
     if let Ok(recipe) = serde_json::from_value::<Recipe>(manifest.recipe.0) {
         about.extend(recipe_facts(&recipe));
@@ -67,6 +68,18 @@ fn of_checkpoint(path: &Path) -> Outcome<Inspection> {
         tensors: state.tensors,
         ..Inspection::default()
     })
+}
+
+/// What the files of a checkpoint hold together.
+fn state_of(path: &Path, manifest: &Manifest) -> Outcome<Inspection> {
+    let mut all = Inspection::default();
+    for file in checkpoint::files(path, manifest) {
+        let part = engine::inspect(&file)?;
+        all.components.extend(part.components);
+        all.tensors.extend(part.tensors);
+    }
+    all.tensors.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(all)
 }
 
 fn of_run(path: &Path) -> Outcome<Inspection> {
@@ -87,8 +100,10 @@ fn of_run(path: &Path) -> Outcome<Inspection> {
     if path.join(crate::report::FILE).is_file() {
         about.push(fact("page", path.join(crate::report::FILE).display()));
     }
-    let newest =
-        checkpoints.last().map(|(_, newest)| engine::inspect(&newest.join("state.safetensors")));
+    let newest = checkpoints.last().map(|(_, newest)| {
+        let manifest = checkpoint::read_manifest(newest)?;
+        state_of(newest, &manifest)
+    });
     let (components, tensors) = match newest {
         Some(Ok(state)) => (state.components, state.tensors),
         _ => Default::default(),

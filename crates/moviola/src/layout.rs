@@ -235,6 +235,29 @@ impl LayoutArguments {
     }
 }
 
+/// How many ranks are asked for: processes that were started, or what the user says.
+///
+/// # Errors
+/// They are not the same number, or too many.
+pub(crate) fn ranks_asked(said: Option<usize>) -> Outcome<Option<usize>> {
+    let job = Process::of_job().map(|process| process.size);
+    if let (Some(size), Some(ranks)) = (job, said)
+        && size != ranks
+    {
+        return Err(Failure::Refused(format!(
+            "--ranks: it is {ranks}, but {size} processes were started; leave it out"
+        )));
+    }
+    let asked = job.or(said);
+    match asked.filter(|ranks| !(1..=MOST_RANKS).contains(ranks)) {
+        None => Ok(asked),
+        Some(ranks) => {
+            let most = MOST_RANKS;
+            Err(Failure::Refused(format!("--ranks: it is {ranks}; choose 1 to {most}")))
+        }
+    }
+}
+
 /// Runs `body` on so many ranks, which wait for each other up to a deadline, and returns what the first one gives, or
 /// this process's, where ranks are processes.
 ///

@@ -7,6 +7,7 @@ mod clips;
 mod clock;
 mod completions;
 mod convert;
+mod crew;
 mod device;
 mod doctor;
 mod exam;

@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use burn::tensor::{DType, FloatDType};
 use clap::ValueEnum;
+use comm::Group;
 use data::aside::UNFINISHED;
 use data::preprocess::{
     DoctorReport, Encode, Media, MediaFiles, Planned, Skipped, Summary, preprocess,
@@ -15,10 +17,12 @@ use data::store::{Dataset, Fingerprint, LATENTS, Writer};
 use engine::{EncoderSetup, FolderEncoder};
 
 use crate::clips::Clips;
+use crate::crew::{self, Led};
 use crate::failure::{Failure, Outcome};
+use crate::launch::Process;
 use crate::signals::INTERRUPTED;
 use crate::voice::Voice;
-use crate::{device, hub, signals, threads};
+use crate::{device, hub, layout, signals, threads};
 
 /// Encode clips and captions for training.
 #[derive(clap::Args, Clone, Debug)]
@@ -43,9 +47,16 @@ pub(crate) struct Arguments {
     /// Where to compute
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Threads [default: one per core]
+    /// Threads, of each rank if there are several [default: one per core, shared by the ranks]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Ranks, as threads of this process, that encode at the same time; the dataset is the same
+    /// [default: as many as processes were started, or 1]
+    #[arg(long, value_name = "N")]
+    ranks: Option<usize>,
+    /// How many seconds a rank waits for another
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    timeout: u64,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -53,6 +64,7 @@ const EXAMPLES: &str = "Examples:
       --bucket 832x480x81 --bucket 480x832x81
   moviola preprocess --model goldens/pixart-tiny --data pictures.csv --output dataset \\
       --bucket 64x64x1
+  mpirun -n 4 moviola preprocess --model models/wan --data clips --output dataset
 
 Ctrl-C stops after the clip at hand; the same command goes on from there.";
 
@@ -70,24 +82,47 @@ enum Dtype {
 /// # Errors
 /// Something is wrong with the arguments, the model or the dataset, or nothing can be encoded.
 pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
-    threads::within(arguments.threads, || work(arguments, voice))
+    let ranks = layout::ranks_asked(arguments.ranks)?.unwrap_or(1);
+    if ranks == 1 {
+        return threads::within(arguments.threads, || work(arguments, &Group::solo(), voice));
+    }
+    let deadline = Duration::from_secs(arguments.timeout);
+    layout::run_ranks(ranks, arguments.threads, deadline, |group| {
+        let voice = if group.rank() == 0 { voice } else { voice.in_the_background() };
+        work(arguments, &group, voice)
+    })
 }
 
-fn work(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
+/// Every rank looks at what there is; the first one writes, and the others encode what it asks for.
+fn work(arguments: &Arguments, group: &Group, voice: Voice) -> Outcome<ExitCode> {
+    if group.rank() > 0 && Process::of_job().is_some() {
+        // A launcher tells every process of a signal; the first one decides when to stop.
+        signals::watch()?;
+    }
     let device = device::parse(&arguments.device)?;
     let dtype = match arguments.dtype {
         Dtype::F32 => FloatDType::F32,
         Dtype::Bf16 => FloatDType::BF16,
     };
     let model = folder::locate(&arguments.model, &hub::from_environment())?;
+    let opening = (group.size() > 1).then(|| group.busy("looking at clips", crew::LONGEST));
     let mut encoder = FolderEncoder::open(&model, &EncoderSetup { device, dtype })?;
     if arguments.texts {
-        return texts(arguments, &mut encoder, voice);
+        drop(opening);
+        return texts(arguments, encoder, group, voice);
     }
     let listed = arguments.clips.list(&MediaFiles, voice)?;
     let buckets = arguments.clips.buckets(Some(encoder.sizes()), &listed)?;
-    check_output(&arguments.output, &encoder, dtype)?;
     let DoctorReport { planned, skipped } = arguments.clips.examine(&listed, &buckets);
+    drop(opening);
+    if group.rank() > 0 {
+        return arguments.clips.at_rate(&MediaFiles, |media| {
+            crew::help(group, &planned, |clip| {
+                data::preprocess::tensors_of(clip, media, &mut encoder).ok()?.ok()
+            })
+        });
+    }
+    check_output(&arguments.output, &encoder, dtype)?;
     tell(&skipped, voice);
     if planned.is_empty() {
         return Err(Failure::Refused(format!(
@@ -96,36 +131,49 @@ fn work(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
             arguments.clips.data.display()
         )));
     }
+    let mut led = Led::new(encoder, group, &planned)?;
     let summary = arguments.clips.at_rate(&MediaFiles, |media| {
-        encode(&planned, (media, voice), &mut encoder, &arguments.output)
+        encode(&planned, (media, voice), &mut led, &arguments.output)
     })?;
+    led.finish()?;
     tell(&summary.failed, voice);
     finish(&arguments.output, &summary, skipped.len())
 }
 
 /// Encodes captions alone.
-fn texts(arguments: &Arguments, encoder: &mut FolderEncoder, voice: Voice) -> Outcome<ExitCode> {
+fn texts(
+    arguments: &Arguments,
+    mut encoder: FolderEncoder,
+    group: &Group,
+    voice: Voice,
+) -> Outcome<ExitCode> {
     let (captions, bucket, fps) = arguments.clips.captions(encoder.sizes())?;
+    if group.rank() > 0 {
+        return crew::help(group, &captions, |caption| encoder.text(caption).ok());
+    }
     check_encoders(&arguments.output, &encoder.fingerprint())?;
     let mut writer = Writer::open(&arguments.output, &encoder.fingerprint(), SHARD_BYTES)?;
     let stop = signals::watch()?;
     if !writer.has_null_text() {
         writer.put_null_text(&encoder.null_text()?)?;
     }
+    let mut led = Led::new(encoder, group, &captions)?;
     let mut meter = voice.meter("encode", captions.len() as u64);
     let mut progress = |at: data::preprocess::Progress<'_>| meter.reach(at.done as u64, at.id);
     let place = (bucket, fps);
-    let done = preprocess_texts(&captions, place, encoder, &mut writer, &mut progress, &stop);
+    let done = preprocess_texts(&captions, place, &mut led, &mut writer, &mut progress, &stop);
     meter.finish();
     drop(writer);
-    finish(&arguments.output, &done?, 0)
+    let done = done?;
+    led.finish()?;
+    finish(&arguments.output, &done, 0)
 }
 
 /// Encodes into the dataset and shows how far it is.
 fn encode(
     planned: &[Planned],
     (media, voice): (&dyn Media, Voice),
-    encoder: &mut FolderEncoder,
+    encoder: &mut Led,
     output: &Path,
 ) -> Outcome<Summary> {
     let mut writer = Writer::open(output, &encoder.fingerprint(), SHARD_BYTES)?;

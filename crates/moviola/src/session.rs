@@ -161,6 +161,9 @@ fn told(mesh: MeshShape, shard: usize) -> String {
         words += &format!("{and} {sequence} ranks share the tokens of every sample");
         words += &format!(" (ulysses {}, ring {})", degree(Axis::Ulysses), degree(Axis::Ring));
     }
+    if degree(Axis::Tensor) > 1 {
+        words += &format!("; {} ranks share the matrices", degree(Axis::Tensor));
+    }
     words += &match shard {
         1 => "; each holds whole networks".to_owned(),
         _ => format!("; {shard} hold the parameters of every network together"),

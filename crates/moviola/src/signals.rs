@@ -1,5 +1,6 @@
 //! Ctrl-C, and the signals that end a process from outside: SIGTERM of SLURM, Docker and systemd, and
-//! SIGHUP of a terminal that is gone. Once stops at the next safe place, twice stops at once.
+//! SIGHUP of a terminal that is gone. Once stops at the next safe place, twice stops at once. SIGUSR1, which
+//! `mpirun` hands on and SLURM can send before the time is up, stops at the next safe place however often it comes.
 
 use std::path::{Path, PathBuf};
 use std::process::exit;
@@ -31,6 +32,9 @@ pub(crate) fn watch() -> Outcome<Arc<AtomicBool>> {
         }
         eprintln!("stopping after this step; press Ctrl-C again to stop at once");
     })?;
+    let flag = interrupted.clone();
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, flag)
+        .map_err(|err| Failure::Refused(format!("cannot watch for SIGUSR1: {err}")))?;
     Ok(interrupted)
 }
 

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use comm::{Mesh, MeshShape};
 use journal::Page;
-use recipe::Recipe;
+use recipe::{Memory, Recipe};
 use serve::Viewer;
 
 use crate::changes::Changes;
 use crate::failure::{Failure, Outcome};
-use crate::launch::{self, Process};
+use crate::launch;
 use crate::report::Told;
 use crate::reporter::TITLE;
 use crate::session::Going;
 use crate::voice::Voice;
-use crate::{device, hub, layout, report, session, signals, threads};
+use crate::{device, hardware, hub, layout, report, session, signals, threads};
 
 /// Run a recipe, or go on with a run that was stopped.
 #[derive(clap::Args, Clone, Debug)]
@@ -71,6 +71,9 @@ pub(crate) struct Arguments {
     /// Ranks of a replica that pass keys and values around [default: parallel.ring, or 1]
     #[arg(long, value_name = "R")]
     ring: Option<usize>,
+    /// Ranks of a replica that share the matrices of every network [default: parallel.tensor, or 1]
+    #[arg(long, value_name = "T")]
+    tensor: Option<usize>,
     /// Ranks that hold the parameters of every network together, with gradients, optimizer and average
     /// [default: parallel.shard, or all]
     #[arg(long, value_name = "S")]
@@ -117,7 +120,7 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     let asked = [&arguments.set[..], &arguments.change, &degrees(arguments)].concat();
     let recipe = Recipe::read(&path, &asked)?;
     let device = device::parse(&arguments.device)?;
-    let shape = recipe.mesh(asked_ranks(arguments)?)?;
+    let shape = recipe.mesh(layout::ranks_asked(arguments.ranks)?)?;
     if arguments.dry_run {
         return threads::within(arguments.threads, || dry_run(&recipe, shape, &device));
     }
@@ -152,30 +155,16 @@ fn show(arguments: &Arguments, voice: Voice) -> Outcome<Option<Viewer>> {
 
 /// The degrees that are asked for, as values of the recipe.
 fn degrees(arguments: &Arguments) -> Vec<String> {
-    let Arguments { data, ulysses, ring, shard, .. } = arguments;
-    let all = [("data", data), ("ulysses", ulysses), ("ring", ring), ("shard", shard)];
+    let Arguments { data, ulysses, ring, tensor, shard, .. } = arguments;
+    let all = [
+        ("data", data),
+        ("ulysses", ulysses),
+        ("ring", ring),
+        ("tensor", tensor),
+        ("shard", shard),
+    ];
     let said = all.into_iter().filter_map(|(key, degree)| Some((key, (*degree)?)));
     said.map(|(key, degree)| format!("parallel.{key}={degree}")).collect()
-}
-
-/// How many ranks are asked for: processes that were started, or what the user says.
-fn asked_ranks(arguments: &Arguments) -> Outcome<Option<usize>> {
-    let job = Process::of_job().map(|process| process.size);
-    if let (Some(size), Some(ranks)) = (job, arguments.ranks)
-        && size != ranks
-    {
-        return Err(Failure::Refused(format!(
-            "--ranks: it is {ranks}, but {size} processes were started; leave it out"
-        )));
-    }
-    let asked = job.or(arguments.ranks);
-    match asked.filter(|ranks| !(1..=layout::MOST_RANKS).contains(ranks)) {
-        None => Ok(asked),
-        Some(ranks) => {
-            let most = layout::MOST_RANKS;
-            Err(Failure::Refused(format!("--ranks: it is {ranks}; choose 1 to {most}")))
-        }
-    }
 }
 
 /// The recipe that was named, or the one that a run keeps.
@@ -239,6 +228,13 @@ fn dry_run(recipe: &Recipe, shape: MeshShape, device: &burn::tensor::Device) -> 
     let figure = |name: &str, bytes: u64| {
         crate::say(format_args!("# {name:<16}{:>10.1}\n", mebibytes(bytes)))
     };
+    for role in memory.roles.iter().filter(|role| role.activations > 0) {
+        let [never, blocks] = role.activations_by_policy.map(mebibytes);
+        crate::say(format_args!(
+            "# activations of the {} with recompute never {never:.1}, per-block {blocks:.1}\n",
+            role.role
+        ))?;
+    }
     figure("average", memory.average)?;
     figure("program", memory.program)?;
     crate::say(format_args!("# all that is in memory in each phase\n"))?;
@@ -246,10 +242,35 @@ fn dry_run(recipe: &Recipe, shape: MeshShape, device: &burn::tensor::Device) -> 
         figure(phase.name, phase.bytes)?;
     }
     figure("peak", memory.peak())?;
+    say_step(recipe, &memory, ranks)?;
     if memory.snapshot > 0 {
         crate::say(format_args!(
             "# up to {:.1} more while a checkpoint takes longer to write than a step\n",
             mebibytes(memory.snapshot)
+        ))?;
+    }
+    Ok(())
+}
+
+/// Says what a step costs, and how long it would take here.
+fn say_step(recipe: &Recipe, memory: &Memory, ranks: usize) -> Outcome {
+    let (effort, hardware) = (memory.effort(), hardware::given(None)?);
+    let threads = rayon::current_num_threads();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // Ranks of one machine share its cores.
+    let share = (cores as f64 / (threads * ranks) as f64).min(1.0);
+    let rate = kernels::measure_fma_peak(threads) * hardware.efficiency * share;
+    let (computing, sending) = (effort.operations / rate, effort.sent / hardware.within.bandwidth);
+    let samples = recipe.data.batch as u64 * recipe.run.accumulation;
+    let of_rank = if ranks > 1 { ", for each rank" } else { "" };
+    crate::say(format_args!(
+        "# a step of {samples} samples{of_rank}: {:.3e} operations, about {computing:.2} s here\n",
+        effort.operations
+    ))?;
+    if ranks > 1 {
+        crate::say(format_args!(
+            "# and {:.1} MiB to send, about {sending:.2} s here, where ranks are processes\n",
+            effort.sent / f64::from(1 << 20)
         ))?;
     }
     Ok(())

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use comm::{Axis, Group, Mesh, Parcel, Trade, Values};
+use comm::{Group, Mesh, Parcel, Trade, Values};
 use nn::{Parameter, Provider, Store};
 
 use crate::error::{Error, Result};
@@ -29,10 +29,11 @@ pub struct Sharding {
 }
 
 impl Sharding {
-    /// Every so many neighbours of a mesh hold one copy together, of those ranks that add up gradients. None if each
-    /// holds its own, or the ranks are no whole number of copies.
+    /// Every so many neighbours of a mesh hold one copy together. All ranks add up gradients: what each owes is its own
+    /// samples', its own tokens' and its own parts of matrices'. None if each rank holds its own copy, or the ranks are
+    /// no whole number of copies.
     pub fn over(mesh: &Mesh, ranks: usize) -> Option<Sharding> {
-        let learners = learners(mesh);
+        let learners = mesh.world().clone();
         if ranks < 2 || !learners.size().is_multiple_of(ranks) {
             return None;
         }
@@ -55,16 +56,6 @@ impl Sharding {
     pub fn learners(&self) -> &Group {
         &self.learners
     }
-}
-
-/// The ranks of a mesh whose gradients are added up: all that hold the same part of a matrix.
-pub fn learners(mesh: &Mesh) -> Group {
-    if mesh.axis(Axis::Tensor).size() == 1 {
-        return mesh.world().clone();
-    }
-    let others: Vec<Axis> = Axis::ALL.into_iter().filter(|axis| *axis != Axis::Tensor).collect();
-    let members = mesh.shape().neighbours(mesh.world().rank(), &others);
-    mesh.world().split("learners", &members)
 }
 
 /// Bytes of a network's parameters that a rank has at once for a pass, where ranks hold them together: what stands
@@ -188,26 +179,22 @@ impl Shards {
         Gathered { shards: self, store, at_hand, sums }
     }
 
-    /// The whole network on the first of all ranks, of which `store` holds this rank's tensors. All ranks take part.
+    /// The whole network on every rank, of which `store` holds this rank's tensors. All ranks take part.
     ///
     /// # Errors
     /// The ranks do not agree or do not come.
-    pub fn on_first(&self, store: &Store) -> Result<Option<Store>> {
-        let Sharding { copy, learners } = &self.sharding;
-        if !self.sharding.is_first_copy() {
-            return Ok(None);
-        }
+    pub fn on_all(&self, store: &Store) -> Result<Store> {
+        let copy = &self.sharding.copy;
         let mut whole = Store::new(store.origin());
         for stage in self.stages.keys() {
-            let mut parcels = vec![Vec::new(); copy.size()];
-            parcels[0] = self.parcels(*stage, store);
+            let parcels = vec![self.parcels(*stage, store); copy.size()];
             for (name, values) in opened(self.named(copy, *stage).trade(parcels)?)? {
                 let shape = self.pieces[&name].shape.clone();
                 whole.insert(name, Parameter { values, shape });
             }
         }
         whole.share_quantized(store);
-        Ok((learners.rank() == 0).then_some(whole))
+        Ok(whole)
     }
 
     /// The gradients of what this rank holds, added up over all ranks in their order. What no rank has found is not

@@ -21,7 +21,7 @@ mod tensor;
 
 pub use branches::Branches;
 pub use error::{Error, Result};
-pub use fsdp::{Gathered, Sharding, Shards, learners, lent_at_once, merge};
+pub use fsdp::{Gathered, Sharding, Shards, lent_at_once, merge};
 pub use pipefusion::{Experts, PipeFusion};
 pub use plan::{Layout, Pipeline, Plan, Refusal, Workload};
 pub use shard::shard;

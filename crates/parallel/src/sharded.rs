@@ -20,7 +20,7 @@ use crate::tensor::{Splits, TensorSplit};
 ///
 /// Losses see the whole prediction on every rank and must compute the same there. Gradients of
 /// parameters are added up in rank order, so all ranks hold the same bits; those of tokens are whole. Where
-/// [`Gradients::Parts`] are wanted, both are left as the ranks of the sequence found them.
+/// [`Gradients::Parts`] are wanted, both are left as the ranks found them.
 ///
 /// An exchange that fails inside a backward step, which has no way to return an error, panics; that ends
 /// the other ranks too.
@@ -38,13 +38,14 @@ pub struct Sharded<A = Spread> {
     pub gradients: Gradients,
 }
 
-/// What a backward pass over a sequence group ends with.
+/// What a backward pass over a sequence group and a tensor group ends with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gradients {
     /// Gradients of parameters are added up and those of tokens put together: every rank holds the whole.
     #[default]
     Whole,
-    /// Each rank holds what its own tokens owe: whoever learns adds up once a step, over replicas too.
+    /// Each rank holds what its own tokens and its own parts of matrices owe, and what all ranks of a tensor group find
+    /// whole is held by the first of them: whoever learns adds up once a step, over all ranks.
     Parts,
 }
 
@@ -117,7 +118,7 @@ impl<A: Attention + Clone + Send + Sync> Schedule for Sharded<A> {
         let recompute = self.recompute;
         let found = match &self.tensor {
             Some(tensor) => {
-                let provider = &tensor.of(parameters.provider);
+                let provider = &tensor.learning(parameters.provider, self.gradients);
                 let parameters = Parameters { provider, ..parameters };
                 nn::backward(network, parameters, &own, &mut attention, &mut of_whole, recompute)?
             }
@@ -132,18 +133,16 @@ impl<A: Attention + Clone + Send + Sync> Schedule for Sharded<A> {
 impl<A> Sharded<A> {
     /// What the ranks found, added up for parameters and put together for tokens.
     fn add_up(&self, mut own: Backward) -> Result<Backward> {
-        let is_whole = self.gradients == Gradients::Whole;
+        if self.gradients == Gradients::Parts {
+            self.tensor.iter().for_each(|tensor| tensor.own_share(&mut own.parameters));
+            return Ok(own);
+        }
         for (name, gradient) in &mut own.parameters {
             let label = format!("the gradient of `{name}`");
-            if is_whole {
-                *gradient = self.sequence.named(label.as_str()).all_reduce(gradient.clone())?;
-            }
+            *gradient = self.sequence.named(label.as_str()).all_reduce(gradient.clone())?;
             if let Some(tensor) = self.tensor.as_ref().filter(|own| own.is_in_parts(name)) {
                 *gradient = tensor.group.named(label).all_reduce(gradient.clone())?;
             }
-        }
-        if !is_whole {
-            return Ok(own);
         }
         own.tokens = own.tokens.named().try_map(|(name, tokens)| {
             gather(&self.sequence.named(format!("the gradient of the {name} tokens")), tokens)

@@ -5,6 +5,7 @@
 //! channels: its own heads, its own part of the feed-forward. A model cannot tell: it reads how many heads
 //! there are off the tensor.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use burn::tensor::{DType, Tensor};
@@ -13,6 +14,7 @@ use kernels::Activation;
 use nn::{Bias, Linear, Normalize, Part, Project, Provider, Result, RmsNorm, Split};
 
 use crate::exchange;
+use crate::sharded::Gradients;
 
 /// Which layers are split how, by the ends of their names.
 pub type Splits = &'static [(&'static str, Split)];
@@ -37,7 +39,24 @@ pub struct TensorSplit {
 impl TensorSplit {
     /// The layers of `base`, of which this rank holds its part.
     pub(crate) fn of<'a>(&'a self, base: &'a dyn Provider) -> TensorParallel<'a> {
-        TensorParallel { base, own: self }
+        TensorParallel { base, own: self, gradients: Gradients::Whole }
+    }
+
+    /// The same for a backward pass that ends with such gradients.
+    pub(crate) fn learning<'a>(
+        &'a self,
+        base: &'a dyn Provider,
+        gradients: Gradients,
+    ) -> TensorParallel<'a> {
+        TensorParallel { gradients, ..self.of(base) }
+    }
+
+    /// What this rank adds to a sum over all ranks: its parts, and of what every rank of the group finds whole the
+    /// first one's.
+    pub(crate) fn own_share(&self, gradients: &mut BTreeMap<String, Tensor<1>>) {
+        if self.group.rank() > 0 {
+            gradients.retain(|name, _| self.is_in_parts(name));
+        }
     }
 
     /// How a layer is split.
@@ -67,6 +86,7 @@ impl TensorSplit {
 pub(crate) struct TensorParallel<'a> {
     base: &'a dyn Provider,
     own: &'a TensorSplit,
+    gradients: Gradients,
 }
 
 impl Provider for TensorParallel<'_> {
@@ -80,6 +100,17 @@ impl Provider for TensorParallel<'_> {
 
     fn inner(&self) -> Option<&dyn Provider> {
         Some(self.base)
+    }
+
+    fn found(
+        &self,
+        block: usize,
+        mut gradients: BTreeMap<String, Tensor<1>>,
+    ) -> Result<BTreeMap<String, Tensor<1>>> {
+        if self.gradients == Gradients::Parts {
+            self.own.own_share(&mut gradients);
+        }
+        self.base.found(block, gradients)
     }
 
     fn linear(

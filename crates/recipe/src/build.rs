@@ -131,14 +131,15 @@ impl Recipe {
         }
         let average = looked[0].average.clone();
         callbacks.extend(environment.callbacks);
-        let lends = sharding.is_some() && environment.folder.is_some() && !ranks.is_first();
-        match (validation, folder) {
+        let looks = validation.filter(|_| environment.folder.is_some());
+        let looks = looks.map(|look| look.on(mesh.world())).transpose()?;
+        match (looks, folder) {
             (Some(look), Some(folder)) => {
                 let look = look.validation(looked, folder, environment.record);
                 callbacks.push(Box::new(look));
             }
-            (Some(look), None) if lends => callbacks.push(Box::new(look.lender(looked))),
-            _ => {}
+            (Some(look), None) => callbacks.push(Box::new(look.assistant(looked))),
+            (None, _) => {}
         }
         let others = others.map(|models| self.roles(models, spread)).transpose()?;
         let task = Task { students, turns, process };

@@ -42,7 +42,7 @@ pub use exam::{Answer, Exam, Sampling, Task};
 pub use export::{Dialect, Student, Which};
 pub use feed::Source;
 pub use look::{Look, SeenClip, looks};
-pub use memory::{Memory, Phase, RoleMemory};
+pub use memory::{Effort, Memory, Phase, RoleMemory};
 pub use mix::{MixConfig, PartConfig};
 pub use model::{Model, Origin, TextForm};
 pub use new::NewConfig;

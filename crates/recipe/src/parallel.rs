@@ -27,6 +27,10 @@ pub struct ParallelConfig {
     /// Ranks of a replica that pass keys and values around; 1 if it is not said.
     #[schemars(range(min = 1))]
     pub ring: Option<usize>,
+    /// Ranks of a replica that share the matrices of every network, each with some of the heads and channels; 1 if it
+    /// is not said.
+    #[schemars(range(min = 1))]
+    pub tensor: Option<usize>,
     /// Ranks that hold the parameters of every network together, with gradients, optimizer and average: all of them if
     /// it is not said, 1 for whole networks on every rank. It must divide the number of ranks, and changes no bit.
     #[schemars(range(min = 1))]
@@ -34,14 +38,20 @@ pub struct ParallelConfig {
 }
 
 impl ParallelConfig {
-    /// Ranks that share the tokens of a sample.
-    fn sequence(&self) -> usize {
-        self.ulysses.unwrap_or(1).max(1).saturating_mul(self.ring.unwrap_or(1).max(1))
+    /// Ranks that work on the same samples.
+    fn of_a_replica(&self) -> usize {
+        let degrees = [self.ulysses, self.ring, self.tensor];
+        degrees.into_iter().fold(1, |all, degree| all.saturating_mul(degree.unwrap_or(1).max(1)))
     }
 
     /// What is asked for, in words.
     fn told(&self) -> String {
-        let all = [("data", self.data), ("ulysses", self.ulysses), ("ring", self.ring)];
+        let all = [
+            ("data", self.data),
+            ("ulysses", self.ulysses),
+            ("ring", self.ring),
+            ("tensor", self.tensor),
+        ];
         let told = all.iter().filter_map(|(key, degree)| Some((key, (*degree)?)));
         told.map(|(key, degree)| format!("parallel.{key} is {degree}"))
             .collect::<Vec<_>>()
@@ -56,12 +66,12 @@ impl Recipe {
     /// The degrees do not make that number of ranks, or a batch cannot be cut into equal parts.
     pub fn mesh(&self, ranks: Option<usize>) -> Result<MeshShape> {
         let config = self.parallel;
-        let sequence = config.sequence();
-        let replicas = config.data.unwrap_or(ranks.map_or(1, |ranks| ranks / sequence).max(1));
-        let all = replicas.saturating_mul(sequence);
+        let replica = config.of_a_replica();
+        let replicas = config.data.unwrap_or(ranks.map_or(1, |ranks| ranks / replica).max(1));
+        let all = replicas.saturating_mul(replica);
         if let Some(ranks) = ranks.filter(|ranks| *ranks != all) {
             let told = config.told();
-            return Err(Error::Recipe(match sequence {
+            return Err(Error::Recipe(match replica {
                 1 => format!(
                     "{told}, but there are {ranks} ranks; set it to {ranks} or leave it out"
                 ),
@@ -69,10 +79,12 @@ impl Recipe {
             }));
         }
         self.check_batch(replicas)?;
-        self.check_dropout(sequence)?;
+        self.check_dropout(replica)?;
         self.shard(all)?;
-        let [ulysses, ring] = [config.ulysses, config.ring].map(|degree| degree.unwrap_or(1));
+        let [ulysses, ring, tensor] =
+            [config.ulysses, config.ring, config.tensor].map(|degree| degree.unwrap_or(1));
         Ok(MeshShape::default()
+            .with(Axis::Tensor, tensor)
             .with(Axis::Ulysses, ulysses)
             .with(Axis::Ring, ring)
             .with(Axis::Data, replicas))
@@ -97,9 +109,9 @@ impl Recipe {
         )))
     }
 
-    /// Refuses dropout of adapters where tokens are shared: what is hidden belongs to a place in the whole sample,
-    /// and a layer sees neither the place nor the sample.
-    fn check_dropout(&self, sequence: usize) -> Result<()> {
+    /// Refuses dropout of adapters where tokens or channels are shared: what is hidden belongs to a place in the whole
+    /// sample, and a layer sees neither the place nor the sample.
+    fn check_dropout(&self, replica: usize) -> Result<()> {
         let ModelsConfig { student, critic, .. } = &self.models;
         let drops = |config: &TrainedConfig| match &config.learns {
             LearnsConfig::Lora(lora) => lora.dropout > 0.0,
@@ -107,9 +119,10 @@ impl Recipe {
         };
         let roles = [(STUDENT, Some(student)), ("critic", critic.as_ref())];
         match roles.into_iter().find(|(_, config)| config.is_some_and(drops)) {
-            Some((role, _)) if sequence > 1 => Err(Error::Recipe(format!(
-                "models.{role}.learns.dropout is above 0, but {sequence} ranks share the tokens of a sample, and an \
-                 adapter cannot tell which it sees; set it to 0, or leave parallel.ulysses and parallel.ring out"
+            Some((role, _)) if replica > 1 => Err(Error::Recipe(format!(
+                "models.{role}.learns.dropout is above 0, but {replica} ranks share the tokens or the channels of a \
+                 sample, and an adapter cannot tell which it sees; set it to 0, or leave parallel.ulysses, \
+                 parallel.ring and parallel.tensor out"
             ))),
             _ => Ok(()),
         }
@@ -146,9 +159,9 @@ impl Recipe {
             .map_err(|Refusal { axis, reason }| Error::Recipe(format!("parallel.{axis}: {reason}")))
     }
 
-    /// How a rank runs a network: alone, or its part of every sequence.
+    /// How a rank runs a network: alone, or its part of every sequence and matrix.
     pub(crate) fn schedule(mesh: &Mesh, splits: Splits, recompute: Recompute) -> Arc<dyn Schedule> {
-        match mesh.sequence().size() {
+        match mesh.sequence().size() * mesh.axis(Axis::Tensor).size() {
             1 => Arc::new(OneDevice { recompute }),
             _ => Arc::new(Sharded::learning(mesh, splits, recompute)),
         }

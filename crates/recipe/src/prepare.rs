@@ -64,7 +64,7 @@ impl Recipe {
             self.check_layout(mesh, student, tokens)?;
         }
         let record = self.record(student, &strategy.metadata());
-        let validation = self.validation_setup(student, record, &source, device)?;
+        let validation = self.validation_setup(student, record, (&source, mesh), device)?;
         let others = match trials.first() {
             Some(trial) => self.others(student, trial, strategy, device, hub)?,
             None => None,

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use comm::{Axis, Group, MeshShape};
 use data::Clip;
 use data::media::{ClipWriter, Format, Frame, FrameRate, Waveform};
 use data::world::{Judge, MovingShape};
@@ -11,6 +12,7 @@ use diffusion::{NoiseLevels, Process};
 use engine::{Audio, Field, Frames, Given, Media, Pipeline, Request, Residency, Setup};
 use families::Record;
 use nn::{OneDevice, Schedule, Store};
+use parallel::{Layout, Plan, Workload};
 use strategies::Flexible;
 use train::{Averaged, Batch, Callback, Draws, Error, Event, Method, Strategy, noise_for};
 
@@ -29,10 +31,9 @@ pub type Recorder = Box<dyn FnMut(&Look<'_>) -> train::Result<()>>;
 /// Looks at the student before the first step and after every so many.
 pub(crate) struct Validation {
     pub(crate) every: u64,
-    pub(crate) pipeline: Pipeline,
-    /// The transformers of it that learn.
+    pub(crate) maker: Maker,
+    /// The transformers of its pipeline that learn.
     pub(crate) looked: Vec<Looked>,
-    pub(crate) request: Request,
     /// The folder of the run.
     pub(crate) folder: PathBuf,
     /// How clips end: `gif`, `mp4`, `png`.
@@ -114,7 +115,7 @@ fn given(config: &GivenConfig) -> Given {
 impl Validation {
     fn look(&mut self, step: u64, method: &dyn Method) -> train::Result<()> {
         let failed = |reason: String| Error::Callback { name: "validation".to_owned(), reason };
-        let Some(stores) = lent(&self.looked, method)? else { return Ok(()) };
+        let stores = lent(&self.looked, method)?;
         let (clips, mut seen) = self.clips(step, &stores).map_err(|err| failed(err.to_string()))?;
         let mut numbers: Vec<(String, f64)> = Vec::new();
         if let Some((judge, scenes)) = self.judge.as_ref().filter(|_| !clips.is_empty()) {
@@ -150,7 +151,7 @@ impl Validation {
         stores: &[Store],
         method: &dyn Method,
     ) -> train::Result<Vec<(f32, f64)>> {
-        // The others wait meanwhile, so this rank predicts alone.
+        // The others are done and wait, so this rank predicts alone.
         let (alone, mut each) = (OneDevice::default(), Vec::new());
         for (own, store) in self.looked.iter().zip(stores) {
             let network = method.role(own.role)?.network();
@@ -164,30 +165,42 @@ impl Validation {
 
     /// Makes and writes the clips.
     fn clips(&mut self, step: u64, stores: &[Store]) -> Result<(Vec<Clip>, Vec<SeenClip>)> {
-        for (own, store) in self.looked.iter().zip(stores) {
-            self.pipeline.replace_transformer(own.expert, store.clone())?;
-        }
         let folder = look::folder(&self.folder, step);
         std::fs::create_dir_all(&folder)
             .map_err(|err| crate::error::Error::file("make", &folder, err))?;
-        let rate = self.pipeline.description().defaults.frame_rate;
+        let rate = self.maker.pipeline.description().defaults.frame_rate;
         let rate = FrameRate::from_number(rate).map_err(engine::Error::from)?;
         let (frames, sounds) = (Vec::new(), Vec::new());
         let mut kept = Kept { folder, extension: self.extension, rate, frames, sounds };
-        let run = self.pipeline.run(&self.request, &mut engine::Silent, &mut kept);
-        // Held on to, they would be copied by the next update.
-        self.looked.iter().for_each(|own| self.pipeline.forget_transformer(own.expert));
-        run?;
-        kept.write(&self.request.prompts)
+        self.maker.make(&self.looked, stores, &mut kept)?;
+        kept.write(&self.maker.request.prompts)
     }
 }
 
-/// The parameters of the networks that are looked at, on the first rank; all ranks give what they hold.
-fn lent(looked: &[Looked], method: &dyn Method) -> train::Result<Option<Vec<Store>>> {
+/// Makes the clips of a look, together with the other ranks if there are any.
+pub(crate) struct Maker {
+    pipeline: Pipeline,
+    request: Request,
+}
+
+impl Maker {
+    /// Makes all of them with these parameters; the first rank is given them.
+    fn make(&mut self, looked: &[Looked], stores: &[Store], frames: &mut dyn Frames) -> Result<()> {
+        for (own, store) in looked.iter().zip(stores) {
+            self.pipeline.replace_transformer(own.expert, store.clone())?;
+        }
+        let run = self.pipeline.run(&self.request, &mut engine::Silent, frames);
+        // Held on to, they would be copied by the next update.
+        looked.iter().for_each(|own| self.pipeline.forget_transformer(own.expert));
+        run?;
+        Ok(())
+    }
+}
+
+/// The parameters of the networks that are looked at; all ranks give what they hold, and get all.
+fn lent(looked: &[Looked], method: &dyn Method) -> train::Result<Vec<Store>> {
     let merged = |own: &Looked| method.role(own.role)?.merged(own.average.as_ref());
-    // All are asked for before it is known whether this rank gets any.
-    let all: Vec<Option<Store>> = looked.iter().map(merged).collect::<train::Result<_>>()?;
-    Ok(all.into_iter().collect())
+    looked.iter().map(merged).collect()
 }
 
 impl HeldOutTask {
@@ -241,22 +254,38 @@ impl Callback for Validation {
     }
 }
 
-/// Lends the student to the first rank whenever it looks at it.
-pub(crate) struct Lender {
+/// Makes its part of the clips whenever the first rank looks at the student.
+pub(crate) struct Assistant {
     every: u64,
+    maker: Maker,
     looked: Vec<Looked>,
 }
 
-impl Callback for Lender {
+impl Callback for Assistant {
     fn name(&self) -> &str {
-        "lender"
+        "assistant"
     }
 
     fn on(&mut self, event: &Event<'_>, method: &dyn Method) -> train::Result<()> {
-        match looked_at(event, self.every) {
-            Some(_) => lent(&self.looked, method).map(drop),
-            None => Ok(()),
-        }
+        let Some(_) = looked_at(event, self.every) else { return Ok(()) };
+        let stores = lent(&self.looked, method)?;
+        self.maker.make(&self.looked, &stores, &mut Elsewhere).map_err(|err| Error::Callback {
+            name: "validation".to_owned(),
+            reason: err.to_string(),
+        })
+    }
+}
+
+/// Keeps nothing: what is made is sent to the first rank.
+struct Elsewhere;
+
+impl Frames for Elsewhere {
+    fn begin(&mut self, _: usize, _: usize) -> engine::Result<()> {
+        Ok(())
+    }
+
+    fn frame(&mut self, _: usize, _: Frame) -> engine::Result<()> {
+        Ok(())
     }
 }
 
@@ -324,8 +353,9 @@ impl Kept {
 /// What validation needs of a student before it begins to learn.
 pub(crate) struct ValidationSetup {
     every: u64,
-    pipeline: Pipeline,
-    request: Request,
+    maker: Maker,
+    /// How ranks share the clips, if there are several.
+    plan: Option<Plan>,
     extension: &'static str,
     judge: Option<(Judge, Vec<MovingShape>)>,
     held_out: Option<Vec<Batch>>,
@@ -341,7 +371,7 @@ impl Recipe {
         &self,
         student: &Model,
         record: Record,
-        source: &Source,
+        (source, mesh): (&Source, MeshShape),
         device: &Device,
     ) -> Result<Option<ValidationSetup>> {
         let Some(config) = &self.callbacks.validation else { return Ok(None) };
@@ -396,9 +426,13 @@ impl Recipe {
                  guidance or leave it out",
             );
         }
+        let plan = match mesh.size() {
+            Some(1) => None,
+            _ => Some(looking_plan(mesh, &pipeline.work(&request).map_err(of_key)?.workload)?),
+        };
         pipeline.forget_transformer(student.expert);
-        let every = config.every;
-        Ok(Some(ValidationSetup { every, pipeline, request, extension, judge, held_out }))
+        let (every, maker) = (config.every, Maker { pipeline, request });
+        Ok(Some(ValidationSetup { every, maker, plan, extension, judge, held_out }))
     }
 
     /// What is looked at of a network that learns.
@@ -418,7 +452,33 @@ impl Recipe {
     }
 }
 
+/// How the ranks of a run share the clips of a look: replicas make different ones, and so do ranks whose share of
+/// tokens or matrices would change a bit of them.
+fn looking_plan(mesh: MeshShape, workload: &Workload) -> Result<Plan> {
+    let ranks = mesh.size().unwrap_or(usize::MAX);
+    let ulysses = mesh.degree(Axis::Ulysses);
+    let shape = |ulysses: usize| {
+        MeshShape::default().with(Axis::Ulysses, ulysses).with(Axis::Data, ranks / ulysses)
+    };
+    let plan = |ulysses| Plan::new(&Layout::new(ranks, shape(ulysses)), workload);
+    plan(ulysses)
+        .or_else(|_| plan(1))
+        .map_err(|refusal| crate::error::Error::Recipe(format!("callbacks.validation: {refusal}")))
+}
+
 impl ValidationSetup {
+    /// The same on a rank of a run: who makes clips together.
+    ///
+    /// # Errors
+    /// The plan is for another number of ranks.
+    pub(crate) fn on(mut self, world: &Group) -> Result<ValidationSetup> {
+        if let Some(plan) = &self.plan {
+            let mesh = plan.mesh(world.clone()).map_err(train::Error::from)?;
+            self.maker.pipeline = self.maker.pipeline.on(mesh, plan);
+        }
+        Ok(self)
+    }
+
     /// The callback of a run.
     pub(crate) fn validation(
         self,
@@ -426,14 +486,14 @@ impl ValidationSetup {
         folder: &Path,
         record: Recorder,
     ) -> Validation {
-        let ValidationSetup { every, pipeline, request, extension, judge, held_out } = self;
+        let ValidationSetup { every, maker, extension, judge, held_out, .. } = self;
         let folder = folder.to_owned();
-        Validation { every, pipeline, looked, request, folder, extension, judge, held_out, record }
+        Validation { every, maker, looked, folder, extension, judge, held_out, record }
     }
 
-    /// Who lends the first rank of a run what it looks at.
-    pub(crate) fn lender(self, looked: Vec<Looked>) -> Lender {
-        Lender { every: self.every, looked }
+    /// The callback of a rank that is not the first.
+    pub(crate) fn assistant(self, looked: Vec<Looked>) -> Assistant {
+        Assistant { every: self.every, maker: self.maker, looked }
     }
 }
 

@@ -178,6 +178,17 @@ pub enum Error {
         /// Its learning rate.
         rate: f64,
     },
+    /// A checkpoint of which another rank could not write its part.
+    #[error(
+        "rank {rank} could not write its part of the checkpoint after step {step}, and says why; the run ends on all \
+         ranks, and the last committed checkpoint is valid"
+    )]
+    Unwritten {
+        /// The rank.
+        rank: usize,
+        /// The step.
+        step: u64,
+    },
     /// The writer of checkpoints has ended without a word.
     #[error("the thread that writes checkpoints has died; the last committed checkpoint is valid")]
     Writer,

@@ -9,13 +9,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use comm::{Axis, Busy, Group, Mesh, Parcel, Values};
-use nn::Parameter;
-use parallel::Sharding;
+use comm::{Axis, Busy, Group, Mesh};
 
+use crate::checkpoint::Progress;
 use crate::error::{Error, Result};
 use crate::role::Trained;
-use crate::state::StateDict;
 
 /// Numbers that travel together: a message for each small tensor would cost more than its values.
 const BUCKET: usize = 1 << 20;
@@ -129,32 +127,10 @@ impl Ranks {
         Ok(())
     }
 
-    /// The state of all ranks that hold one copy of parameters together, on the first of them; `is_part` says what of
-    /// a rank's own is a part of it.
-    pub(crate) fn gathered(
-        &self,
-        sharding: &Sharding,
-        mut own: StateDict,
-        is_part: impl Fn(&str) -> bool,
-    ) -> Result<StateDict> {
-        if !sharding.is_first_copy() {
-            return Ok(own);
-        }
-        let group = sharding.copy().named("the state of a checkpoint");
-        let mut parcels = vec![Vec::new(); group.size()];
-        let parts = own.iter().filter(|(name, _)| is_part(name));
-        parcels[0] = parts.map(|(name, value)| value.parcel(name)).collect();
-        for Parcel { name, shape, values } in group.trade(parcels)?.wait()?.into_iter().flatten() {
-            match values {
-                Values::Floats(values) => own.tensor(&*name, Parameter { values, shape }),
-                Values::Integers(values) => {
-                    let number = values.into_data().iter::<i64>().next().unwrap_or_default();
-                    own.number(&*name, number as u64);
-                }
-                Values::Nothing => {}
-            }
-        }
-        Ok(own)
+    /// How far every rank is with what it writes of a checkpoint.
+    pub(crate) fn progress(&self, own: &Progress) -> Result<Vec<Progress>> {
+        let rows = rows(self.world(), "what is written of a checkpoint", &own.numbers())?;
+        Ok(rows.iter().map(|row| Progress::of(row)).collect())
     }
 
     /// Gives a role zeros for the gradients that only other ranks have: whether a parameter took part may depend

@@ -358,18 +358,17 @@ impl Trained {
     }
 
     /// All parameters, `average` in place of what learns if it is given, with adapters folded into the
-    /// layers they adapt: what an exported model holds. The first of the ranks that hold them gets them, and all must
-    /// ask.
+    /// layers they adapt: what an exported model holds. Ranks that hold them together must all ask.
     ///
     /// # Errors
     /// An adapter does not fit its layer, or a rank did not come.
-    pub fn merged(&self, average: Option<&Averaged>) -> Result<Option<Store>> {
+    pub fn merged(&self, average: Option<&Averaged>) -> Result<Store> {
         let own = average.map_or_else(|| self.store.clone(), |average| average.store(self));
-        let Some(mut store) = self.whole(own)? else { return Ok(None) };
+        let mut store = self.whole(own)?;
         if let Some(adapters) = &self.adapters {
             store.merge_pairs(adapters.config().strength() as f32)?;
         }
-        Ok(Some(store))
+        Ok(store)
     }
 }
 

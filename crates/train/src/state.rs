@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
-use comm::{Parcel, Values};
 use nn::{Parameter, most_similar};
 
 use crate::error::{Error, Result};
@@ -16,21 +14,6 @@ pub enum Value {
     Tensor(Parameter),
     /// A count, a seed, a cursor.
     Number(u64),
-}
-
-impl Value {
-    /// It as it travels between ranks, under a name.
-    pub(crate) fn parcel(&self, name: &str) -> Parcel {
-        let (shape, values) = match self {
-            Value::Tensor(own) => (own.shape.clone(), Values::Floats(own.values.clone())),
-            Value::Number(number) => {
-                let data = TensorData::new(vec![*number as i64], [1]);
-                let number = Tensor::from_data(data, (&Device::flex(), DType::I64));
-                (vec![1], Values::Integers(number))
-            }
-        };
-        Parcel { name: name.into(), shape, values }
-    }
 }
 
 /// What a part of a run remembers, by name.
@@ -89,6 +72,11 @@ impl StateDict {
             Value::Number(number) => Ok(number),
             Value::Tensor(_) => Err(self.fault("holds a tensor instead of the number", name)),
         }
+    }
+
+    /// Whether there is something of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
     }
 
     /// Keeps what `wanted` accepts.

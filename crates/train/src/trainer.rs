@@ -1,5 +1,7 @@
 //! The one training loop.
 
+mod saving;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Cursor, Feed};
-use crate::checkpoint::{self, Checkpoints, Found, Skipped};
+use crate::checkpoint::{self, Checkpoints, Found, PartWriter, Skipped};
 use crate::draws::Draws;
 use crate::error::{Error, Result};
 use crate::event::{Callback, Event};
@@ -99,6 +101,10 @@ pub struct Trainer {
     step: u64,
     /// Whether a checkpoint was due while updates had to be skipped.
     is_owed: bool,
+    /// The step of a checkpoint that several ranks are writing.
+    writing: Option<u64>,
+    /// What writes this rank's parts of them, if it is not the first.
+    part: Option<PartWriter>,
     stop: Arc<AtomicBool>,
 }
 
@@ -116,7 +122,9 @@ impl Trainer {
             return Err(Error::setting("callback", names[index], want));
         }
         let stop = Arc::new(AtomicBool::new(false));
-        Ok(Trainer { config, parts, ranks: Ranks::alone(), step: 0, is_owed: false, stop })
+        let (ranks, step, is_owed) = (Ranks::alone(), 0, false);
+        let (writing, part) = (None, None);
+        Ok(Trainer { config, parts, ranks, step, is_owed, writing, part, stop })
     }
 
     /// The same run as one of several ranks. The feed gives this rank's part of every batch; the first rank keeps
@@ -228,9 +236,9 @@ impl Trainer {
     /// is finished.
     pub fn run(&mut self) -> Result<u64> {
         let ended = self.run_steps();
-        if let (Err(_), Some(checkpoints)) = (&ended, &mut self.parts.checkpoints) {
+        if let Err(error) = &ended {
             // What was sound when it was taken still is; why the run ended is what counts.
-            let _ = checkpoints.commit_all();
+            let _ = self.save_what_was_begun(error);
         }
         ended
     }
@@ -345,40 +353,6 @@ impl Trainer {
         callbacks.iter_mut().try_for_each(|callback| callback.on(event, &**method))
     }
 
-    /// Takes a snapshot if one is due, and commits what the writer has finished. While updates have to be
-    /// skipped none is taken: the run may have come to nothing.
-    fn save_if_due(&mut self) -> Result<()> {
-        let step = self.step;
-        let own = self.parts.checkpoints.as_ref();
-        let due = own.is_some_and(|own| own.is_due(step) || self.is_owed && !own.holds(step));
-        self.is_owed = due && self.most_skipped() > 0;
-        let snapshot = self.snapshot(due && !self.is_owed)?;
-        let Parts { method, checkpoints: Some(checkpoints), .. } = &mut self.parts else {
-            return Ok(());
-        };
-        if let Some(snapshot) = snapshot {
-            checkpoints.begin(step, snapshot, method.metadata(), true)?;
-        }
-        let committed = checkpoints.commit_finished()?;
-        self.tell_saved(committed)
-    }
-
-    /// Saves the last step, unless it is saved already, and waits for the writer.
-    fn save_last(&mut self) -> Result<()> {
-        let step = self.step;
-        let due = self.parts.checkpoints.as_ref().is_some_and(|own| !own.holds(step));
-        let snapshot = self.snapshot(due && step > 0)?;
-        let is_sound = self.most_skipped() == 0;
-        let Parts { method, checkpoints: Some(checkpoints), .. } = &mut self.parts else {
-            return Ok(());
-        };
-        if let Some(snapshot) = snapshot {
-            checkpoints.begin(step, snapshot, method.metadata(), is_sound)?;
-        }
-        let committed = checkpoints.commit_all()?;
-        self.tell_saved(committed)
-    }
-
     /// How many updates a role had to skip since the last one that it made; of all roles the most.
     fn most_skipped(&self) -> u64 {
         let roles = self.parts.method.trained();
@@ -400,35 +374,9 @@ impl Trainer {
         }
     }
 
-    fn tell_saved(&mut self, committed: Vec<(u64, PathBuf)>) -> Result<()> {
-        committed.into_iter().try_for_each(|(step, path)| self.tell(&Event::Saved { step, path }))
-    }
-
-    /// What a checkpoint is made of, if one `is_due` on the first rank: ranks that hold parts of it give them.
-    fn snapshot(&self, is_due: bool) -> Result<Option<StateDict>> {
-        let is_due = match self.sharding() {
-            None => is_due,
-            Some(_) => self.ranks.any("whether a checkpoint is due", is_due)?,
-        };
-        is_due.then(|| self.sound_state()).transpose()
-    }
-
     /// Who holds parameters together, if any role's are spread.
     fn sharding(&self) -> Option<&Sharding> {
         self.parts.method.trained().into_iter().find_map(Trained::sharding)
-    }
-
-    /// A state that is worth keeping.
-    fn sound_state(&self) -> Result<StateDict> {
-        let mut state = self.state();
-        if let Some(sharding) = self.sharding() {
-            let is_part = |key: &str| self.is_of_another(key) == Some(false);
-            state = self.ranks.gathered(sharding, state, is_part)?;
-        }
-        let Some(what) = state.not_finite() else { return Ok(state) };
-        let roles = self.parts.method.trained();
-        let (role, rate) = roles.first().map_or(("student", 0.0), |own| (own.name(), own.rate()));
-        Err(Error::Diverged { step: self.step, what, role, rate })
     }
 
     /// Whether another rank keeps what a checkpoint calls `key`. None if all ranks have it.

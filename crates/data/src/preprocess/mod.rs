@@ -16,6 +16,7 @@ mod run;
 mod suggest;
 mod text;
 mod texts;
+mod together;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -30,9 +31,10 @@ pub use files::{Decoded, MediaFiles};
 pub use manifest::{ManifestEntry, find_sources};
 pub use mask::{Mask, MaskKind, is_white, touched};
 pub use resampled::Resampled;
-pub use run::{Progress, Summary, preprocess};
+pub use run::{Progress, Summary, preprocess, tensors_of};
 pub use suggest::suggest;
 pub use texts::{preprocess_texts, read_captions};
+pub use together::{Helpers, Tensors};
 
 use crate::clip::Clip;
 use crate::store::Fingerprint;
@@ -124,4 +126,9 @@ pub trait Encode {
     /// # Errors
     /// It cannot be encoded.
     fn text(&mut self, caption: &str) -> Result<BTreeMap<String, TensorData>, Cause>;
+
+    /// Others who encode as well, if there are any.
+    fn helpers(&mut self) -> Option<&mut dyn Helpers> {
+        None
+    }
 }

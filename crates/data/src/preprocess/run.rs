@@ -1,6 +1,6 @@
 //! The long work: every clip and caption through the encoders, into the store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,6 +9,7 @@ use burn::tensor::TensorData;
 use super::doctor::{Planned, Reason, Reference, Skipped, hash};
 use super::frames::read_clip;
 use super::mask::Mask;
+use super::together::{Tensors, Together};
 use super::{Cause, Encode, Media};
 use crate::error::{Error, Result};
 use crate::store::{
@@ -56,23 +57,36 @@ pub fn preprocess(
 ) -> Result<Summary> {
     let mut summary = Summary::default();
     let mut wanted = BTreeSet::new();
+    let mut together = Together::default();
+    let mut ahead: VecDeque<Todo> = VecDeque::new();
     for (done, clip) in planned.iter().enumerate() {
         if stop.load(Ordering::Relaxed) {
             summary.interrupted = true;
             break;
         }
         progress(Progress { done, total: planned.len(), id: &clip.id });
-        let outcome = match source_hash(clip) {
-            None => Err(Reason::Missing),
-            Some(hash) if writer.has(&clip.id, &hash) => Ok(None),
-            Some(hash) => match sample(clip, hash, media, encode) {
-                Ok(outcome) => outcome.map(Some),
-                Err(failure) => {
-                    // What was encoded before stays.
-                    writer.flush()?;
-                    return Err(failure);
+        if ahead.is_empty() {
+            (ahead, together) = round(planned, done, encode, writer)?;
+        }
+        let outcome = match ahead.pop_front() {
+            None | Some(Todo::Missing) => Err(Reason::Missing),
+            Some(Todo::Nothing) => Ok(None),
+            Some(Todo::Make { hash, is_first }) => {
+                let helped = together.next(encode, is_first).map_err(|cause| failed(clip, cause));
+                let tensors = match helped {
+                    Ok(Some(tensors)) => Ok(Ok(tensors)),
+                    Ok(None) => tensors_of(clip, media, encode),
+                    Err(failure) => Err(failure),
+                };
+                match tensors {
+                    Ok(tensors) => tensors.map(|tensors| Some(sample(clip, hash, tensors))),
+                    Err(failure) => {
+                        // What was encoded before stays.
+                        writer.flush()?;
+                        return Err(failure);
+                    }
                 }
-            },
+            }
         };
         match outcome {
             Ok(None) => summary.kept += 1,
@@ -97,6 +111,47 @@ pub fn preprocess(
         summary.removed = writer.retain(&wanted)?;
     }
     Ok(summary)
+}
+
+fn failed(clip: &Planned, cause: Cause) -> Error {
+    Error::Encode { id: clip.id.clone(), cause }
+}
+
+/// What is to be done about a clip.
+enum Todo {
+    /// A file of it cannot be read.
+    Missing,
+    /// The store has it.
+    Nothing,
+    /// It is to be encoded; the first of a round is encoded here.
+    Make { hash: String, is_first: bool },
+}
+
+/// What is to be done about the next clips, of which as many are encoded as there are who encode.
+fn round(
+    planned: &[Planned],
+    done: usize,
+    encode: &mut dyn Encode,
+    writer: &Writer,
+) -> Result<(VecDeque<Todo>, Together)> {
+    let width = Together::width(encode);
+    let (mut todo, mut places) = (VecDeque::new(), Vec::new());
+    for (at, clip) in planned.iter().enumerate().skip(done) {
+        todo.push_back(match source_hash(clip) {
+            None => Todo::Missing,
+            Some(hash) if writer.has(&clip.id, &hash) => Todo::Nothing,
+            Some(hash) => {
+                places.push(at);
+                Todo::Make { hash, is_first: places.len() == 1 }
+            }
+        });
+        if places.len() == width || (width == 1 && places.is_empty()) {
+            break;
+        }
+    }
+    let together =
+        Together::begin(encode, &places).map_err(|cause| failed(&planned[done], cause))?;
+    Ok((todo, together))
 }
 
 /// The hash of all that a sample is made from; `None` if a file cannot be read.
@@ -134,13 +189,15 @@ fn source_hash(clip: &Planned) -> Option<String> {
 }
 
 /// Reads and encodes a clip. The outer error is an encoder's, the inner one the clip's.
-fn sample(
+///
+/// # Errors
+/// An encoder fails.
+pub fn tensors_of(
     clip: &Planned,
-    source_hash: String,
     media: &dyn Media,
     encode: &mut dyn Encode,
-) -> Result<Result<Sample, Reason>> {
-    let failed = |cause: Cause| Error::Encode { id: clip.id.clone(), cause };
+) -> Result<Result<Tensors, Reason>> {
+    let failed = |cause: Cause| failed(clip, cause);
     let read = |path: &Path, first, bucket: &Bucket| read_clip(media, path, first, bucket);
     let frames = match read(&clip.path, clip.first, &clip.bucket) {
         Ok(frames) => frames,
@@ -153,7 +210,7 @@ fn sample(
         Ok(mask) => mask,
         Err(reason) => return Ok(Err(reason)),
     };
-    let mut tensors: BTreeMap<String, TensorData> = encode.text(&clip.caption).map_err(failed)?;
+    let mut tensors: Tensors = encode.text(&clip.caption).map_err(failed)?;
     let latents = encode.clip(&frames).map_err(failed)?;
     if let Some(mask) = mask {
         let mask = on_grid(mask, &latents).map_err(failed)?;
@@ -175,10 +232,15 @@ fn sample(
             }
         }
     }
+    Ok(Ok(tensors))
+}
+
+/// A clip as a sample.
+fn sample(clip: &Planned, source_hash: String, tensors: Tensors) -> Sample {
     let Planned { id, caption, bucket, fps, reference, .. } = clip.clone();
     let reference = reference.map(|Reference { bucket, fps, .. }| RefOrigin { bucket, fps });
     let origin = Origin { id, source_hash, caption, fps, bucket, reference };
-    Ok(Ok(Sample { origin, tensors }))
+    Sample { origin, tensors }
 }
 
 /// A mask `[f, h, w]` in the type of its latents `[C, f, h, w]`.

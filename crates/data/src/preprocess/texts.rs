@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::text::read_text;
+use super::together::Together;
 use super::{Encode, Progress, Summary};
 use crate::error::{Error, Result};
 use crate::store::{Bucket, Origin, Sample, Writer, hash_parts};
@@ -40,25 +41,41 @@ pub fn preprocess_texts(
 ) -> Result<Summary> {
     let mut summary = Summary::default();
     let mut wanted = BTreeSet::new();
-    for (done, caption) in captions.iter().enumerate() {
+    let texts: Vec<Origin> = captions.iter().map(|own| origin(own, (bucket, fps))).collect();
+    let mut together = Together::default();
+    // How many of the next texts are asked for already.
+    let mut ahead = 0;
+    for (done, own) in texts.iter().enumerate() {
         if stop.load(Ordering::Relaxed) {
             summary.interrupted = true;
             break;
         }
-        progress(Progress { done, total: captions.len(), id: caption });
-        let size = bucket.to_string();
-        let source_hash = hash_parts(&[caption.as_bytes(), size.as_bytes(), &fps.to_le_bytes()]);
-        let id = format!("text {}", source_hash.chars().take(16).collect::<String>());
-        wanted.insert(id.clone());
-        if writer.has(&id, &source_hash) {
+        progress(Progress { done, total: captions.len(), id: &own.caption });
+        wanted.insert(own.id.clone());
+        if writer.has(&own.id, &own.source_hash) {
             summary.kept += 1;
             continue;
         }
-        let failed = |cause| Error::Encode { id: id.clone(), cause };
-        let tensors = encode.text(caption).map_err(failed)?;
-        let caption = caption.clone();
-        let origin = Origin { id, source_hash, caption, fps, bucket, reference: None };
-        writer.push(Sample { origin, tensors })?;
+        let failed = |cause| Error::Encode { id: own.id.clone(), cause };
+        let is_first = ahead == 0;
+        if is_first {
+            let missing = texts.iter().enumerate().skip(done);
+            // Captions may become the same by what was put before them.
+            let mut asked = BTreeSet::new();
+            let missing = missing.filter(|(_, own)| {
+                !writer.has(&own.id, &own.source_hash) && asked.insert(own.id.clone())
+            });
+            let places: Vec<usize> =
+                missing.map(|(at, _)| at).take(Together::width(encode)).collect();
+            ahead = places.len();
+            together = Together::begin(encode, &places).map_err(failed)?;
+        }
+        ahead -= 1;
+        let tensors = match together.next(encode, is_first).map_err(failed)? {
+            Some(tensors) => tensors,
+            None => encode.text(&own.caption).map_err(failed)?,
+        };
+        writer.push(Sample { origin: own.clone(), tensors })?;
         summary.written += 1;
     }
     writer.flush()?;
@@ -66,4 +83,12 @@ pub fn preprocess_texts(
         summary.removed = writer.retain(&wanted)?;
     }
     Ok(summary)
+}
+
+/// Where a sample of a caption alone comes from.
+fn origin(caption: &str, (bucket, fps): (Bucket, f64)) -> Origin {
+    let size = bucket.to_string();
+    let source_hash = hash_parts(&[caption.as_bytes(), size.as_bytes(), &fps.to_le_bytes()]);
+    let id = format!("text {}", source_hash.chars().take(16).collect::<String>());
+    Origin { id, source_hash, caption: caption.to_owned(), fps, bucket, reference: None }
 }

@@ -1,11 +1,12 @@
 //! `moviola train --ranks`: a run on several ranks leaves what a run on one does.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::folder::run;
+use crate::preprocess::Workplace;
 use crate::training::{arguments, words};
 
 /// Trains on so many ranks.
@@ -21,8 +22,14 @@ fn trained(folder: &Path, steps: usize, sets: &[&str], more: &[&str]) -> String 
     words(&output)
 }
 
+/// Every byte of the state after a step, which ranks that hold parameters together write in parts.
 fn state(folder: &Path, step: usize) -> Vec<u8> {
-    fs::read(folder.join(format!("checkpoints/checkpoint-{step:08}/state.safetensors"))).unwrap()
+    let place = folder.join(format!("checkpoints/checkpoint-{step:08}"));
+    let entries = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path());
+    let is_part = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "safetensors");
+    let mut parts: Vec<PathBuf> = entries.filter(is_part).collect();
+    parts.sort();
+    parts.iter().flat_map(|path| fs::read(path).unwrap()).collect()
 }
 
 /// Every line of the log, without what depends on the clock.
@@ -70,6 +77,79 @@ fn ranks_log_the_losses_of_one_and_leave_one_run() {
         for folder in ["", "checkpoints", "validation/00000004"] {
             assert_eq!(names(&at(ranks).join(folder)), names(&at("one").join(folder)), "{folder}");
         }
+    }
+}
+
+/// Every file of a folder and of those in it, with its bytes.
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let (path, name) = (entry.path(), PathBuf::from(entry.file_name()));
+        match path.is_dir() {
+            true => all.extend(files(&path).into_iter().map(|(own, it)| (name.join(own), it))),
+            false => all.push((name, fs::read(path).unwrap())),
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Prompts of a validation are shared by the ranks, whatever else they share: the clips are those of one rank.
+#[test]
+fn ranks_make_the_clips_of_one() {
+    let temporary = tempfile::tempdir().unwrap();
+    let at = |name: &str| temporary.path().join(name);
+    let look = "callbacks.validation={every: 2, steps: 2, prompts: [a red circle moves right, \
+                a blue square moves up, a green circle moves left]}";
+    trained(&at("one"), 2, &[look], &[]);
+    let want = files(&at("one").join("validation/00000000"));
+    assert!(want.len() > 3, "{}", want.len());
+    let layouts: [&[&str]; 5] = [
+        &["--ranks", "2"],
+        &["--ranks", "4", "--shard", "1"],
+        &["--ulysses", "2"],
+        &["--ring", "2", "--data", "2"],
+        &["--tensor", "2"],
+    ];
+    for layout in layouts {
+        let folder = at(&layout.concat());
+        trained(&folder, 2, &[look], layout);
+        let got = files(&folder.join("validation/00000000"));
+        assert!(got == want, "{layout:?} makes other clips");
+        assert!(folder.join("validation/00000002").is_dir(), "{layout:?}");
+    }
+}
+
+/// Ranks that encode together leave the bytes of one, and so do those that go on.
+#[test]
+fn ranks_encode_the_dataset_of_one() {
+    let made = |ranks: &[&str]| {
+        let place = Workplace::new();
+        for (at, size) in [[32, 32], [64, 32], [32, 32], [40, 36]].into_iter().enumerate() {
+            place.picture(&format!("{at}.png"), size, at as u32, &format!("picture {at}"));
+        }
+        let sizes = ["--bucket", "32x32x1", "--bucket", "64x32x1"];
+        let encode = |more: &[&str]| {
+            place.encoded("pixart-tiny", "clips", &[&sizes[..], ranks, more].concat())
+        };
+        let mut told = encode(&[]);
+        for at in 4..9 {
+            place.picture(&format!("{at}.png"), [32, 32], at, &format!("picture {at}"));
+        }
+        // Neither a picture that is gone nor one that changes may put the others out of step.
+        fs::remove_file(place.path("clips/1.png")).unwrap();
+        place.picture("2.png", [32, 32], 99, "another picture");
+        fs::write(place.path("clips/3.png"), "no picture").unwrap();
+        told += &encode(&[]);
+        let told = told.replace(&place.text(""), "");
+        (told, files(&place.path("dataset")))
+    };
+    let (told, want) = made(&[]);
+    assert!(told.contains("4 encoded now") && told.contains("6 encoded now"), "{told}");
+    for ranks in ["2", "3", "8"] {
+        let got = made(&["--ranks", ranks]);
+        assert!(got.0 == told, "{ranks} ranks say: {} {told}", got.0);
+        assert!(got.1 == want, "{ranks} ranks make another dataset");
     }
 }
 

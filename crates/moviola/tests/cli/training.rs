@@ -293,7 +293,9 @@ fn a_dry_run_says_what_is_needed_and_writes_nothing() {
     let out = command.output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(out.status.success() && text.contains("seed: 9"), "{text}");
-    for part in ["# memory in MiB", "# student", "# average", "# training", "# peak"] {
+    let parts =
+        ["# memory in MiB", "# student", "# average", "# training", "# peak", "# a step of 16"];
+    for part in parts.iter().chain(&["recompute never", "operations"]) {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(contents(root), before, "something was written");

@@ -6,6 +6,7 @@ mod faults;
 mod requests;
 #[path = "../subjects/mod.rs"]
 mod subjects;
+mod survival;
 mod training;
 
 use std::fs;

@@ -1,7 +1,8 @@
 //! What a forward pass leaves for the backward pass, and what it needs by itself.
 
 use data::store::TEXT;
-use nn::{Network, Recompute, Store};
+use nn::{Network, Recompute, Split, Store};
+use parallel::Splits;
 
 use super::F32;
 use crate::error::{Error, Result};
@@ -40,24 +41,61 @@ pub(super) struct Width {
     /// In the widest layer of a block.
     widest: u64,
     depth: u64,
+    /// Multiplications and additions of all layers, whoever shares them.
+    operations: f64,
 }
 
 impl Width {
     pub(super) fn of(network: &dyn Network, store: &Store) -> Result<Width> {
+        Width::of_part(network, store, (&[], 1))
+    }
+
+    /// The same of one of so many ranks that share the matrices as a family's table says.
+    pub(super) fn of_part(
+        network: &dyn Network,
+        store: &Store,
+        (splits, ranks): (Splits, u64),
+    ) -> Result<Width> {
         let targets = vec!["*".to_owned()];
         let census = train::LoraConfig { rank: 1, alpha: None, from: None, dropout: 0.0, targets };
         let layers = train::Adapters::find(census, network, store)?;
         let depth = network.depth().max(1) as u64;
-        let (mut block, mut stream, mut widest) = ([0, 0], 0, 0);
+        let (mut block, mut stream, mut widest, mut operations) = ([0, 0], 0, 0, 0.0);
         for (name, [inputs, outputs]) in
             layers.layers().filter(|(name, _)| name.contains("blocks."))
         {
+            operations += 2.0 * (inputs * outputs) as f64;
             // Every layer keeps its input, and what follows it keeps its output.
-            block[usize::from(name.contains(".audio."))] += (inputs + outputs) as u64;
+            let [part_in, part_out] = match parallel::split_of(splits, name) {
+                Some(Split::Columns) => [1, ranks],
+                Some(Split::Rows) => [ranks, 1],
+                Some(Split::Channels) | None => [1, 1],
+            };
+            let own = (inputs as u64).div_ceil(part_in) + (outputs as u64).div_ceil(part_out);
+            block[usize::from(name.contains(".audio."))] += own;
             stream = stream.max(inputs.min(outputs) as u64);
             widest = widest.max(inputs.max(outputs) as u64);
         }
-        Ok(Width { block: block.map(|all| all / depth), stream, widest, depth })
+        Ok(Width { block: block.map(|all| all / depth), stream, widest, depth, operations })
+    }
+
+    /// Operations of the layers of all blocks for a token.
+    pub(super) fn operations(&self) -> f64 {
+        self.operations
+    }
+
+    /// Operations with which a token looks at so many others in all blocks.
+    pub(super) fn mixing(&self, others: f64) -> f64 {
+        4.0 * others * (self.stream * self.depth) as f64
+    }
+
+    /// The part of a forward pass that is done again on the way back.
+    pub(super) fn recomputed(&self, recompute: Recompute) -> f64 {
+        match recompute {
+            Recompute::Never => 0.0,
+            Recompute::PerBlock => 1.0,
+            Recompute::Keep(kept) => 1.0 - (kept as f64 / self.depth as f64).min(1.0),
+        }
     }
 
     /// Bytes that one block leaves.

@@ -6,13 +6,14 @@
 //! has at once; the run needs what its largest phase does.
 
 mod activations;
+mod effort;
 mod validation;
 
 use burn::tensor::Device;
 use comm::{Axis, MeshShape};
 use data::loader::Replica;
 use folder::{Hub, ModelFolder};
-use nn::Store;
+use nn::{Recompute, Store};
 
 use crate::error::Result;
 use crate::model::{Model, Origin};
@@ -20,6 +21,7 @@ use crate::prepare::{Models, Prepared};
 use crate::schema::{Recipe, TrainedConfig};
 use crate::students::Learner;
 use activations::{Tokens, Width};
+pub use effort::Effort;
 
 /// Bytes of one number that learns, or that goes through a graph.
 const F32: u64 = 4;
@@ -33,7 +35,7 @@ const PROGRAM: u64 = 46 << 20;
 const LOST: u64 = 10;
 
 /// The memory of one role, in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct RoleMemory {
     /// The role.
     pub role: String,
@@ -49,6 +51,10 @@ pub struct RoleMemory {
     pub saved: u64,
     /// What the backward pass keeps of a micro-batch.
     pub activations: u64,
+    /// The same if nothing were computed again, and if every block were.
+    pub activations_by_policy: [u64; 2],
+    /// What a step of it costs.
+    pub effort: Effort,
     /// What learns of it, on all ranks that hold it together.
     #[serde(skip)]
     learnt: u64,
@@ -64,7 +70,7 @@ pub struct Phase {
 }
 
 /// The memory of a run, in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Memory {
     /// The program itself.
     pub program: u64,
@@ -95,6 +101,15 @@ impl Memory {
         let allocated = self.held() - weights + beside;
         let bytes = self.program + weights + mapped + allocated + allocated / LOST;
         Phase { name, bytes }
+    }
+
+    /// What a step costs one rank.
+    pub fn effort(&self) -> Effort {
+        let all = self.roles.iter().fold(Effort::default(), |all, role| all.and(role.effort));
+        match self.in_turns {
+            true => all.shared_by(self.roles.len()),
+            false => all,
+        }
     }
 
     /// The largest phase: what the run needs.
@@ -138,11 +153,18 @@ impl Recipe {
         let student = &learners[0].model;
         let sequence = mesh.degree(Axis::Ulysses) * mesh.degree(Axis::Ring);
         let tokens = self.tokens(student)?.shared_by(sequence as u64);
+        let share = Share {
+            tokens,
+            shard,
+            sequence: sequence as u64,
+            tensor: mesh.degree(Axis::Tensor) as u64,
+            ranks: mesh.size().unwrap_or(usize::MAX) as u64,
+        };
         let config = &self.models.student;
         let (mut roles, mut average) = (Vec::new(), 0);
         let averages = self.callbacks.averages();
         for Learner { role, model, updates, .. } in &learners {
-            roles.push(self.role(role, model, config, (tokens, shard))?);
+            roles.push(self.role(role, model, config, share)?);
             // Until it starts an average is the student itself.
             let count = averages.iter().filter(|(_, own)| own.start < *updates).count() as u64;
             if count > 0 {
@@ -150,18 +172,27 @@ impl Recipe {
             }
         }
         if let Some(Models { teacher, critic, config }) = &others {
-            roles.push(frozen("teacher", teacher, shard));
-            roles.push(self.role("critic", critic, config, (tokens, shard))?);
+            let width = Width::of(&**teacher.network(), &teacher.store)?;
+            let passes = (&width, Recompute::Never);
+            let effort = self.effort(("teacher", teacher), passes, (share, 0));
+            roles.push(RoleMemory { effort, ..frozen("teacher", teacher, shard) });
+            roles.push(self.role("critic", critic, config, share)?);
         }
         let (program, phases, snapshot) = (PROGRAM, Vec::new(), 0);
         let in_turns = turns.is_some();
         let mut memory = Memory { program, roles, average, phases, snapshot, in_turns };
-        memory.phases = self.phases(&memory, student, hub)?;
+        memory.phases = self.phases(&memory, student, shard, hub)?;
         memory.snapshot = self.snapshot(&memory, shard);
         Ok(memory)
     }
 
-    fn phases(&self, memory: &Memory, student: &Model, hub: &Hub) -> Result<Vec<Phase>> {
+    fn phases(
+        &self,
+        memory: &Memory,
+        student: &Model,
+        shard: u64,
+        hub: &Hub,
+    ) -> Result<Vec<Phase>> {
         let mut phases = Vec::new();
         if let Some((prompt, from)) = self.negative_prompt_wanted() {
             let folder = ModelFolder::open(&folder::locate(from, hub)?)?;
@@ -173,21 +204,26 @@ impl Recipe {
             let look = self.look(config, student)?;
             // What a step has freed stays with the process for a while (`kernels::keep_freed_pages`)
             // and is used again; files that are mapped come on top of it.
-            let beside = memory.step().max(look.computed);
+            // Every rank makes clips with all parameters, whoever holds them.
+            let whole = match shard {
+                1 => 0,
+                _ => bytes(&student.store) + self.learnt(student, &self.models.student)?.weights,
+            };
+            let networks = if memory.in_turns { memory.roles.len() as u64 } else { 1 };
+            let beside = memory.step().max(look.computed + whole * networks);
             phases.push(memory.training("validation", beside, look.mapped));
         }
         Ok(phases)
     }
 
-    /// What a checkpoint that is being written keeps from being changed in place: all of it on the first rank, which
-    /// writes it.
+    /// What a checkpoint that is being written keeps from being changed in place: what this rank holds of it.
     fn snapshot(&self, memory: &Memory, shard: u64) -> u64 {
         let every = self.checkpoint.every;
         if every == 0 || every >= self.run.steps {
             return 0;
         }
         let learnt = memory.roles.iter().map(|role| role.learnt + role.saved);
-        learnt.sum::<u64>() + memory.average * shard
+        learnt.sum::<u64>().div_ceil(shard) + memory.average
     }
 
     /// How often the gradients of a role are there at once: those of earlier micro-batches stay while
@@ -201,10 +237,12 @@ impl Recipe {
         role: &str,
         model: &Model,
         config: &TrainedConfig,
-        (tokens, shard): (Tokens, u64),
+        share: Share,
     ) -> Result<RoleMemory> {
         let learnt = self.learnt(model, config)?;
-        let width = Width::of(&**model.network(), &model.store)?;
+        let Share { tokens, shard, tensor, .. } = share;
+        let splits = model.description.family.splits;
+        let width = Width::of_part(&**model.network(), &model.store, (splits, tensor))?;
         let recompute = self.recompute(model, config.recompute)?;
         // What is quantized stays whole on every rank.
         let stays =
@@ -222,6 +260,9 @@ impl Recipe {
             optimizer: learnt.optimizer.div_ceil(shard),
             saved: learnt.saved,
             activations: width.backward(tokens, recompute),
+            activations_by_policy: [Recompute::Never, Recompute::PerBlock]
+                .map(|policy| width.backward(tokens, policy)),
+            effort: self.effort((role, model), (&width, recompute), (share, learnt.weights)),
             learnt: learnt.weights,
             ..frozen(role, model, shard)
         })
@@ -241,6 +282,21 @@ impl Recipe {
     }
 }
 
+/// What one rank has of a role.
+#[derive(Clone, Copy)]
+struct Share {
+    /// Its tokens.
+    tokens: Tokens,
+    /// How many ranks hold the parameters together.
+    shard: u64,
+    /// How many ranks share the tokens of a sample.
+    sequence: u64,
+    /// How many ranks share the matrices.
+    tensor: u64,
+    /// All of them.
+    ranks: u64,
+}
+
 /// What learns of a role, in bytes.
 struct Learnt {
     /// As the file has it; adapters are in none.
@@ -256,10 +312,18 @@ struct Learnt {
 /// A network that never learns: what a rank holds of it stays in its files.
 fn frozen(role: &str, model: &Model, shard: u64) -> RoleMemory {
     let mapped = floats(&model.store).div_ceil(shard) + model.store.quantized_bytes();
-    let role = role.to_owned();
-    let (gradients, optimizer, saved, activations, learnt) = (0, 0, 0, 0, 0);
-    let weights = mapped + lent(model, shard);
-    RoleMemory { role, weights, mapped, gradients, optimizer, saved, activations, learnt }
+    RoleMemory {
+        role: role.to_owned(),
+        weights: mapped + lent(model, shard),
+        mapped,
+        gradients: 0,
+        optimizer: 0,
+        saved: 0,
+        activations: 0,
+        activations_by_policy: [0; 2],
+        effort: Effort::default(),
+        learnt: 0,
+    }
 }
 
 /// What other ranks lend of a network at once, where so many hold it together.

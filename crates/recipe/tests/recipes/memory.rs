@@ -146,6 +146,35 @@ fn phases_are_not_added_up() {
     assert_eq!(often.snapshot, learnt + often.average);
 }
 
+/// A step costs what its passes cost, of which a rank has its share.
+#[test]
+fn the_cost_of_a_step_is_that_of_its_passes() {
+    use comm::{Axis, MeshShape};
+    let with = |more: &[&str]| quickstart("{kind: adamw}", &[&["data.batch=4"], more].concat());
+    let effort = |recipe: &Recipe, mesh: MeshShape| {
+        recipe.memory(mesh, &Device::flex(), &no_hub()).unwrap().effort()
+    };
+    let alone = MeshShape::default();
+    let one = effort(&with(&[]), alone);
+    assert!(one.operations > 1e6 && one.sent == 0.0, "{one:?}");
+    let near = |got: f64, want: f64| assert!((got / want - 1.0).abs() < 1e-9, "{got} {want}");
+    near(effort(&with(&["data.batch=8"]), alone).operations, 2.0 * one.operations);
+    near(effort(&with(&["loop.accumulation=3"]), alone).operations, 3.0 * one.operations);
+    // There once more, beside there, back to the inputs and back to the weights.
+    let again = with(&["models.student.recompute={kind: per-block}"]);
+    near(effort(&again, alone).operations, one.operations * 4.0 / 3.0);
+    let two = |axis| alone.with(axis, 2);
+    for axis in [Axis::Data, Axis::Ulysses, Axis::Ring, Axis::Tensor] {
+        near(effort(&with(&[]), two(axis)).operations, one.operations / 2.0);
+    }
+    // All that learns is lent twice, of which half is one's own, and half of the gradients is the other's.
+    let store = build(&with(&[]), None).unwrap();
+    let role = store.trainer.method().role(STUDENT).unwrap();
+    let bytes: usize = role.learnt().map(|(_, own)| own.bytes()).sum();
+    near(effort(&with(&[]), two(Axis::Data)).sent, bytes as f64 * 1.5);
+    near(effort(&with(&["parallel.shard=1"]), two(Axis::Data)).sent, bytes as f64);
+}
+
 /// A dry run begins as its run does: it refuses what that refuses, and nothing else.
 #[test]
 fn a_dry_run_refuses_what_its_run_refuses() {

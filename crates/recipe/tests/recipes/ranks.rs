@@ -36,15 +36,27 @@ fn recipes(data: &Path, optimizer: &str) -> Vec<(&'static str, Recipe)> {
             data.display()
         ));
         overrides.extend(roles.iter().filter(|role| **role != "teacher").map(|role| sgd(role)));
+        if roles.contains(&"teacher") {
+            // Iterations with the student and without it.
+            overrides.push("method.student_every=2".to_owned());
+        }
         read(name, &overrides)
     };
     let forcing = ["method={name: diffusion_forcing}", "levels={}"];
+    let mut sound = tiny();
+    sound[0] = "models.student.new={family: duet, video_channels: 384, audio_channels: 250, text_width: 64, \
+                heads: 2, head_width: 8, depth: 2}"
+        .to_owned();
+    steps(&mut sound);
+    sound.push(sgd(STUDENT));
     vec![
         ("finetune", shapes(&[])),
         ("diffusion forcing", shapes(&forcing)),
         ("lora", stored("wan-lora.yaml", &[STUDENT])),
         ("dmd2", stored("dmd2.yaml", &[STUDENT, "teacher", "critic"])),
         ("both experts", both_experts(data, optimizer)),
+        ("video to video", stored("ic-lora.yaml", &[STUDENT])),
+        ("video and sound", read("learn/sound.yaml", &sound)),
     ]
 }
 
@@ -70,6 +82,8 @@ fn both_experts(data: &Path, optimizer: &str) -> Recipe {
 /// What a rank ends with.
 struct Ended {
     reports: Vec<StepReport>,
+    /// What SGD remembers after the first step: the clipped gradients.
+    gradients: BTreeMap<String, Vec<f32>>,
     tensors: BTreeMap<String, Vec<f32>>,
     bits: BTreeMap<String, Vec<u32>>,
 }
@@ -78,8 +92,17 @@ fn run(recipe: &Recipe, ranks: Ranks) -> Ended {
     let mut trainer = build_on(recipe, None, ranks).unwrap().trainer;
     trainer.resume(&FREE, &Device::flex()).unwrap();
     let timeless = |report| StepReport { seconds: 0.0, ..report };
-    let reports =
-        (0..recipe.run.steps).map(|_| timeless(trainer.advance().unwrap())).collect::<Vec<_>>();
+    let mut reports = vec![timeless(trainer.advance().unwrap())];
+    let first = trainer.state();
+    let gradients = first.iter().filter_map(|(name, value)| match value {
+        Value::Tensor(own) if name.ends_with(".momentum_buffer") => {
+            Some((name.to_owned(), values(&own.values)))
+        }
+        _ => None,
+    });
+    let gradients = gradients.collect();
+    drop(first);
+    reports.extend((1..recipe.run.steps).map(|_| timeless(trainer.advance().unwrap())));
     let state = trainer.state();
     let tensors = state.iter().filter_map(|(name, value)| match value {
         Value::Tensor(own) => Some((name.to_owned(), values(&own.values), bits(&own.values))),
@@ -90,18 +113,30 @@ fn run(recipe: &Recipe, ranks: Ranks) -> Ended {
         named.insert(name.clone(), values);
         all.insert(name, bits);
     }
-    Ended { reports, tensors: named, bits: all }
+    Ended { reports, gradients, tensors: named, bits: all }
 }
 
-/// Layouts of up to eight ranks that share tokens: data, ulysses, ring. The twelve tokens of a sample come out uneven on
-/// eight.
-const SEQUENCES: [[usize; 3]; 8] =
-    [[1, 2, 1], [1, 1, 2], [1, 1, 3], [2, 2, 1], [1, 2, 2], [3, 1, 2], [2, 2, 2], [1, 2, 4]];
+/// Layouts of up to eight ranks that share tokens or matrices: data, ulysses, ring, tensor. The twelve tokens of a sample
+/// come out uneven on eight, and two heads can be shared by ulysses or by tensor.
+const SHARED: [[usize; 4]; 12] = [
+    [1, 2, 1, 1],
+    [1, 1, 2, 1],
+    [1, 1, 1, 2],
+    [2, 1, 1, 2],
+    [1, 1, 3, 1],
+    [2, 2, 1, 1],
+    [1, 2, 2, 1],
+    [3, 1, 2, 1],
+    [2, 2, 2, 1],
+    [1, 2, 4, 1],
+    [1, 1, 2, 2],
+    [2, 1, 2, 2],
+];
 
 /// The same recipe on other ranks.
-fn laid_out(recipe: &Recipe, degrees: [usize; 3], shard: usize) -> Recipe {
-    let [data, ulysses, ring] = degrees.map(Some);
-    let parallel = ParallelConfig { data, ulysses, ring, shard: Some(shard) };
+fn laid_out(recipe: &Recipe, degrees: [usize; 4], shard: usize) -> Recipe {
+    let [data, ulysses, ring, tensor] = degrees.map(Some);
+    let parallel = ParallelConfig { data, ulysses, ring, tensor, shard: Some(shard) };
     Recipe { parallel, ..recipe.clone() }
 }
 
@@ -122,12 +157,13 @@ fn spread(recipe: &Recipe, ranks: usize) -> Ended {
             assert!(known.is_none_or(|known| known == bits), "ranks end with another {name}");
         }
         whole.tensors.extend(other.tensors);
+        whole.gradients.extend(other.gradients);
     }
     whole
 }
 
-/// Losses and norms within `bound`, and where weights are compared too each tensor within 1e-5 of its norm, with a
-/// floor of 1e-7 of all.
+/// Losses and norms within `bound`, and where weights are compared too each tensor, average, momentum and gradient
+/// within 1e-5 of its norm, with a floor of 1e-7 of all of its kind.
 #[track_caller]
 fn near(what: &str, got: &Ended, want: &Ended, bound: f64, with_tensors: bool) {
     for (got, want) in got.reports.iter().zip(&want.reports) {
@@ -145,12 +181,36 @@ fn near(what: &str, got: &Ended, want: &Ended, bound: f64, with_tensors: bool) {
     if !with_tensors {
         return;
     }
+    near_tensors(&format!("gradients of {what}"), &got.gradients, &want.gradients);
+    near_tensors(what, &got.tensors, &want.tensors);
+}
+
+/// The part of the norm of all tensors of a kind that each may be off whatever its own norm is. In DMD2 the gradients of
+/// the critic's biases of values are what is left of sums that cancel: 2e-5 of their own norm, 3e-6 of all, was seen.
+fn floor_of(what: &str) -> f64 {
+    if what.contains("dmd2") { 1e-5 } else { 1e-7 }
+}
+
+/// The tensors of a run by name.
+type Tensors = BTreeMap<String, Vec<f32>>;
+
+#[track_caller]
+fn near_tensors(what: &str, got: &Tensors, want: &Tensors) {
     let norm = |values: &[f32]| values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
-    let all = want.tensors.values().map(|own| norm(own).powi(2)).sum::<f64>().sqrt();
-    assert_eq!(got.tensors.len(), want.tensors.len(), "{what}");
-    for ((name, got), (_, want)) in got.tensors.iter().zip(&want.tensors) {
+    let kind = |name: &str| name.split('.').take(2).collect::<Vec<_>>().join(".");
+    let mut of_kind: BTreeMap<String, f64> = BTreeMap::new();
+    for (name, own) in want {
+        *of_kind.entry(kind(name)).or_default() += norm(own).powi(2);
+    }
+    assert!(!want.is_empty() && got.len() == want.len(), "{what}: {} {}", got.len(), want.len());
+    let all = of_kind.values().sum::<f64>().sqrt();
+    let has_weights = want.keys().any(|name| name.starts_with("roles."));
+    for ((name, got), (_, want)) in got.iter().zip(want) {
         let off = norm(&got.iter().zip(want).map(|(a, b)| a - b).collect::<Vec<_>>());
-        assert!(off <= 1e-5 * norm(want) + 1e-7 * all, "{what}, {name}: {off:e}");
+        let floor = floor_of(what) * of_kind[&kind(name)].sqrt();
+        assert!(off <= 1e-5 * norm(want) + floor, "{what}, {name}: {off:e} of {:e}", norm(want));
+        let is_near = off <= 1e-5 * norm(want) + 1e-7 * all;
+        assert!(is_near || !has_weights, "{what}, {name}: {off:e} of all {all:e}");
     }
 }
 
@@ -158,7 +218,7 @@ fn near(what: &str, got: &Ended, want: &Ended, bound: f64, with_tensors: bool) {
 fn every_method_learns_what_it_learns_on_one_rank() {
     let temporary = tempfile::tempdir().unwrap();
     let data = temporary.path().join("data");
-    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, true);
     for (what, recipe) in recipes(&data, "{kind: sgd, momentum: 0.9}") {
         let want = run(&recipe, Ranks::alone());
         for ranks in [2, 3, 4] {
@@ -168,20 +228,20 @@ fn every_method_learns_what_it_learns_on_one_rank() {
     }
 }
 
-/// Methods see whole sequences, of which each rank runs a part: the same law.
+/// Methods see whole sequences, of which each rank runs a part, or a part of each matrix: the same law.
 #[test]
-fn ranks_that_share_tokens_learn_what_one_rank_learns() {
+fn ranks_that_share_tokens_or_matrices_learn_what_one_rank_learns() {
     let temporary = tempfile::tempdir().unwrap();
     let data = temporary.path().join("data");
-    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, true);
     for (at, (what, recipe)) in recipes(&data, "{kind: sgd, momentum: 0.9}").iter().enumerate() {
         let want = run(recipe, Ranks::alone());
         // Each method takes its turn at the larger layouts.
-        let some = SEQUENCES.iter().enumerate().filter(|(place, _)| *place < 4 || place % 4 == at);
+        let some = SHARED.iter().enumerate().filter(|(place, _)| *place < 4 || place % 4 == at);
         for (_, layout) in some {
             // Half of them hold parameters together.
             let ranks = layout.iter().product();
-            let shard = if layout[1] > 1 { 2 } else { 1 };
+            let shard = if ranks > 1 && layout[2] == 1 { 2 } else { 1 };
             let got = spread(&laid_out(recipe, *layout, shard), ranks);
             near(&format!("{what} on {layout:?}"), &got, &want, 1e-5, true);
         }
@@ -193,12 +253,14 @@ fn ranks_that_share_tokens_learn_what_one_rank_learns() {
 fn parameters_that_ranks_hold_together_learn_the_same_bits() {
     let temporary = tempfile::tempdir().unwrap();
     let data = temporary.path().join("data");
-    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, true);
     for (what, recipe) in recipes(&data, "{kind: adamw}") {
-        let on = |degrees: [usize; 3], shard| {
+        let on = |degrees: [usize; 4], shard| {
             spread(&laid_out(&recipe, degrees, shard), degrees.iter().product())
         };
-        for (degrees, shards) in [([4, 1, 1], &[2, 4][..]), ([2, 1, 2], &[4])] {
+        for (degrees, shards) in
+            [([4, 1, 1, 1], &[2, 4][..]), ([2, 1, 2, 1], &[4]), ([2, 1, 1, 2], &[2, 4])]
+        {
             let whole = on(degrees, 1);
             for shard in shards {
                 let got = on(degrees, *shard);
@@ -214,7 +276,7 @@ fn parameters_that_ranks_hold_together_learn_the_same_bits() {
 fn the_other_optimizers_follow_one_rank_too() {
     let temporary = tempfile::tempdir().unwrap();
     let data = temporary.path().join("data");
-    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, true);
     for optimizer in ["{kind: adamw}", "{kind: muon}"] {
         for (what, recipe) in recipes(&data, optimizer) {
             let want = run(&recipe, Ranks::alone());
@@ -225,13 +287,69 @@ fn the_other_optimizers_follow_one_rank_too() {
     }
 }
 
+/// FastVideo lost the state of an optimizer that had not made a step when it saved: DMD2's student before its first
+/// update. Here it is complete, and goes on on other numbers of ranks.
+#[test]
+fn what_was_never_updated_is_saved_and_goes_on_on_other_ranks() {
+    let temporary = tempfile::tempdir().unwrap();
+    let data = temporary.path().join("data");
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, true);
+    let (_, recipe) = recipes(&data, "{kind: sgd, momentum: 0.9}").remove(3);
+    let want = run(&recipe, Ranks::alone());
+    let steps = |steps| {
+        let mut own = recipe.clone();
+        own.run.steps = steps;
+        own
+    };
+    let begun = temporary.path().join("begun");
+    let until = |recipe: &Recipe, folder: &Path, ranks: usize| {
+        on_ranks(ranks, |group| {
+            let mut run = build_on(recipe, Some(folder), ranks_of(recipe, group)).unwrap();
+            run.trainer.resume(&FREE, &Device::flex()).unwrap();
+            run.trainer.run().unwrap();
+        });
+    };
+    // The student is updated at the second iteration for the first time.
+    until(&steps(1), &begun, 4);
+    let first = train::checkpoint::find(&begun.join("checkpoints"), &Device::flex()).unwrap();
+    let keys: Vec<&str> = first.state.iter().map(|(name, _)| name).collect();
+    for name in keys.iter().filter_map(|name| name.strip_prefix("roles.student.transformer.")) {
+        let key = format!("optimizers.student.{name}.momentum_buffer");
+        assert!(keys.contains(&key.as_str()), "{key} is not in the checkpoint");
+    }
+    for ranks in [1, 3, 4] {
+        let folder = temporary.path().join(format!("on {ranks}"));
+        copy(&begun, &folder);
+        until(&recipe, &folder, ranks);
+        let last = train::checkpoint::find(&folder.join("checkpoints"), &Device::flex()).unwrap();
+        let tensors = last.state.iter().filter_map(|(name, value)| match value {
+            Value::Tensor(own) => Some((name.to_owned(), values(&own.values))),
+            Value::Number(_) => None,
+        });
+        assert_eq!(last.manifest.step, 5);
+        near_tensors(&format!("dmd2 on {ranks} ranks"), &tensors.collect(), &want.tensors);
+    }
+}
+
+/// Copies a folder.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
 /// FastVideo's ranks hung where one of them encoded the negative prompt and the others waited for it: here every rank
 /// encodes, opens and builds without a word to the others.
 #[test]
 fn nothing_is_exchanged_before_the_first_step() {
     let temporary = tempfile::tempdir().unwrap();
     let data = temporary.path().join("data");
-    dataset(&data, "wan-tiny", [2, 4, 6], WAN, false);
+    dataset(&data, "wan-tiny", [2, 4, 6], WAN, true);
     let all = recipes(&data, "{kind: sgd}");
     let (_, recipe) = &all[3];
     let one = recipe.negative(&Device::flex(), &no_hub()).unwrap().expect("dmd2 looks at it");

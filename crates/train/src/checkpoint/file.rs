@@ -1,10 +1,11 @@
-//! The files of one checkpoint: `state.safetensors` and, written after it, `manifest.json`.
+//! The files of one checkpoint: `state.safetensors`, one more for each other rank that wrote a part of it, and, written
+//! after them, `manifest.json`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use nn::Parameter;
@@ -16,10 +17,23 @@ use crate::error::{Error, Result};
 use crate::state::{StateDict, Value};
 
 /// The version of the format, which a reader must know.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// That of checkpoints of one part, which earlier programs can read.
+const WHOLE: u32 = 1;
 
 const STATE: &str = "state.safetensors";
 const MANIFEST: &str = "manifest.json";
+
+/// What is known of a file that was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSum {
+    /// Its length.
+    pub bytes: u64,
+    /// Its BLAKE3 hash.
+    pub hash: String,
+}
 
 /// What a checkpoint says about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,20 +59,42 @@ pub struct Manifest {
     pub bytes: u64,
     /// Its BLAKE3 hash.
     pub hash: String,
+    /// The same of the parts that other ranks wrote, in their order: see [`files`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<FileSum>,
+}
+
+/// The name of a part of a state, by its number of all.
+pub(super) fn name_of(part: usize, parts: usize) -> String {
+    match part {
+        0 => STATE.to_owned(),
+        part => format!("state-{:05}-of-{parts:05}.safetensors", part + 1),
+    }
+}
+
+/// The files that hold the state of the checkpoint at `place`.
+pub fn files(place: &Path, manifest: &Manifest) -> Vec<PathBuf> {
+    let parts = manifest.parts.len() + 1;
+    (0..parts).map(|part| place.join(name_of(part, parts))).collect()
 }
 
 impl Manifest {
     pub(super) fn new(step: u64, recipe: Recipe, facts: BTreeMap<String, String>) -> Manifest {
         let (origins, hash, seal) = (BTreeMap::new(), String::new(), String::new());
-        Manifest { seal, version: VERSION, step, recipe, facts, origins, bytes: 0, hash }
+        let parts = Vec::new();
+        Manifest { seal, version: WHOLE, step, recipe, facts, origins, bytes: 0, hash, parts }
     }
 }
 
-/// Writes a whole checkpoint into the new folder `place`, which whoever commits it flushes.
-pub(super) fn write(place: &Path, mut manifest: Manifest, state: &StateDict) -> Result<()> {
-    let path = place.join(STATE);
-    (manifest.bytes, manifest.hash) =
-        write_state(&path, state).map_err(|err| Error::file("write", &path, err))?;
+/// Writes what a checkpoint says about itself beside its parts, all of which are there. Whoever commits it flushes.
+pub(super) fn write_manifest(
+    place: &Path,
+    mut manifest: Manifest,
+    first: FileSum,
+    parts: Vec<FileSum>,
+) -> Result<()> {
+    manifest.version = if parts.is_empty() { WHOLE } else { VERSION };
+    (manifest.bytes, manifest.hash, manifest.parts) = (first.bytes, first.hash, parts);
     let path = place.join(MANIFEST);
     manifest.seal = unsealed();
     let text = serde_json::to_string_pretty(&manifest).expect("a manifest is plain JSON");
@@ -78,8 +114,8 @@ fn is_sealed(text: &str, seal: &str) -> bool {
     seal.is_empty() || blake3::hash(plain().as_bytes()).to_hex().as_str() == seal
 }
 
-/// Writes the values and says how many bytes they are, and their hash.
-fn write_state(path: &Path, state: &StateDict) -> io::Result<(u64, String)> {
+/// Writes the values into a new file and says how many bytes they are, and their hash.
+pub(super) fn write_state(path: &Path, state: &StateDict) -> io::Result<FileSum> {
     let values = state.iter().map(|(name, value)| (name, Bytes(value))).collect();
     let mut file = BufWriter::new(File::create_new(path)?);
     data::write_tensors(&mut file, values, None)?;
@@ -92,19 +128,41 @@ fn write_state(path: &Path, state: &StateDict) -> io::Result<(u64, String)> {
 pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, StateDict)> {
     let damaged = |reason: String| Error::Damaged { path: place.to_owned(), reason };
     let manifest = read_manifest(place)?;
-    // What is longer than was written is not read.
-    let file = kernels::read_file(&place.join(STATE), manifest.bytes)
-        .map_err(|err| damaged(format!("{STATE}: {err}")))?;
-    if file.len() as u64 != manifest.bytes {
-        let (got, want) = (file.len(), manifest.bytes);
-        return Err(damaged(format!("{STATE} has {got} bytes, but {want} were written")));
-    }
-    if blake3::hash(&file).to_hex().as_str() != manifest.hash {
-        return Err(damaged(format!("{STATE} is not what was written: its hash differs")));
-    }
-    let tensors = SafeTensors::deserialize(&file).map_err(|err| damaged(err.to_string()))?;
+    let first = FileSum { bytes: manifest.bytes, hash: manifest.hash.clone() };
     let mut state = StateDict::new();
+    for (path, sum) in
+        files(place, &manifest).iter().zip([&first].into_iter().chain(&manifest.parts))
+    {
+        read_part(path, sum, &mut state, device).map_err(damaged)?;
+    }
+    match state.not_finite() {
+        None => Ok((manifest, state)),
+        Some(what) => Err(damaged(format!("the run had diverged: {what}"))),
+    }
+}
+
+/// Reads one file of a state, of which every byte must be as it was written. The error says what is wrong.
+fn read_part(
+    path: &Path,
+    sum: &FileSum,
+    state: &mut StateDict,
+    device: &Device,
+) -> Result<(), String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // What is longer than was written is not read.
+    let file = kernels::read_file(path, sum.bytes).map_err(|err| format!("{name}: {err}"))?;
+    if file.len() as u64 != sum.bytes {
+        let (got, want) = (file.len(), sum.bytes);
+        return Err(format!("{name} has {got} bytes, but {want} were written"));
+    }
+    if blake3::hash(&file).to_hex().as_str() != sum.hash {
+        return Err(format!("{name} is not what was written: its hash differs"));
+    }
+    let tensors = SafeTensors::deserialize(&file).map_err(|err| err.to_string())?;
     for (name, view) in tensors.iter() {
+        if state.has(name) {
+            return Err(format!("two of its files hold `{name}`"));
+        }
         match view.dtype() {
             Dtype::F32 => {
                 let values: Vec<f32> = view
@@ -119,13 +177,10 @@ pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, StateDict
             Dtype::U64 if view.data().len() == 8 => {
                 state.number(name, u64::from_le_bytes(fixed(view.data())));
             }
-            other => return Err(damaged(format!("`{name}` is stored as {other:?}"))),
+            other => return Err(format!("`{name}` is stored as {other:?}")),
         }
     }
-    match state.not_finite() {
-        None => Ok((manifest, state)),
-        Some(what) => Err(damaged(format!("the run had diverged: {what}"))),
-    }
+    Ok(())
 }
 
 /// No manifest is longer: a recipe has at most 4 MB.
@@ -142,7 +197,8 @@ pub fn read_manifest(place: &Path) -> Result<Manifest> {
     let text = String::from_utf8(text).map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
     let manifest: Manifest =
         serde_json::from_str(&text).map_err(|err| damaged(format!("{MANIFEST}: {err}")))?;
-    if manifest.version != VERSION {
+    let known = if manifest.parts.is_empty() { WHOLE } else { VERSION };
+    if manifest.version != known {
         return Err(damaged(format!(
             "it has version {} of the format, this program reads version {VERSION}",
             manifest.version
@@ -155,11 +211,11 @@ pub fn read_manifest(place: &Path) -> Result<Manifest> {
 }
 
 /// The length of a file and the hash of its bytes.
-fn digest(path: &Path) -> io::Result<(u64, String)> {
+fn digest(path: &Path) -> io::Result<FileSum> {
     let mut hasher = blake3::Hasher::new();
     let mut file = kernels::open_file(path)?;
     let bytes = io::copy(&mut file, &mut hasher)?;
-    Ok((bytes, hasher.finalize().to_hex().to_string()))
+    Ok(FileSum { bytes, hash: hasher.finalize().to_hex().to_string() })
 }
 
 fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {

@@ -42,6 +42,11 @@ pub(super) fn place(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!("{NAME}{step:08}"))
 }
 
+/// What is made of a checkpoint beside its place, and swept if it stays there.
+pub(super) fn unfinished(folder: &Path, step: u64, what: &str) -> PathBuf {
+    folder.join(format!(".{NAME}{step:08}.{what}{UNFINISHED}"))
+}
+
 /// Whether a name is that of a checkpoint that was never committed, or is being removed.
 fn is_unfinished(name: &str) -> bool {
     let aside = name.strip_prefix('.').is_some_and(|name| name.starts_with(NAME));
@@ -148,7 +153,7 @@ pub(super) fn set_aside_after(folder: &Path, step: u64) -> Result<()> {
 /// Removes a committed checkpoint: out of sight first, so that half of one is never taken for one.
 pub(super) fn remove(folder: &Path, step: u64) -> Result<()> {
     let from = place(folder, step);
-    let to = folder.join(format!(".{NAME}{step:08}.removed{UNFINISHED}"));
+    let to = unfinished(folder, step, "removed");
     std::fs::rename(&from, &to).map_err(|err| Error::file("remove", &from, err))?;
     std::fs::remove_dir_all(&to).map_err(|err| Error::file("remove", &to, err))
 }

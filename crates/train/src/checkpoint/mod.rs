@@ -2,10 +2,12 @@
 //!
 //! A snapshot is a set of handles, so taking one stalls nothing: what is updated afterwards is copied
 //! first. A thread writes it into a folder beside its place, flushes it to the disk and hashes it. At
-//! the next boundary between steps the run gives the folder its name: from then on it exists.
+//! the next boundary between steps the run gives the folder its name: from then on it exists. Where ranks hold
+//! parameters together each writes its own part, and the folder gets its name when all of them are there.
 
 mod file;
 mod folder;
+mod part;
 mod recipe;
 mod writer;
 
@@ -14,17 +16,17 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use data::aside::AsideFolder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use file::{Manifest, VERSION, read_manifest};
+pub use file::{FileSum, Manifest, VERSION, files, read_manifest};
 pub use folder::{Found, Skipped, find, list, read};
+pub(crate) use part::{PartWriter, Progress};
 pub use recipe::{Recipe, differences};
 
 use crate::error::{Error, Result};
 use crate::state::StateDict;
-use writer::Writer;
+use writer::{Aside, Target, Writer, Written};
 
 /// When checkpoints are made and which stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -52,6 +54,8 @@ pub struct Checkpoints {
     /// The hash of all that the run is made from, by what it is.
     origins: BTreeMap<String, String>,
     writer: Writer,
+    /// What those that are being written say about themselves.
+    manifests: BTreeMap<u64, Manifest>,
     /// Steps that are written or being written.
     known: Vec<u64>,
     /// The newest step that was begun while every role was learning: it stays until there is a newer one.
@@ -77,7 +81,19 @@ impl Checkpoints {
         folder::sweep(&folder)?;
         let known = folder::list(&folder)?.into_iter().map(|(step, _)| step).collect();
         let (writer, origins, sound) = (Writer::start(), BTreeMap::new(), None);
-        Ok(Checkpoints { folder, config, recipe, origins, writer, known, sound, _lock: lock })
+        let manifests = BTreeMap::new();
+        let own = Checkpoints {
+            folder,
+            config,
+            recipe,
+            origins,
+            writer,
+            manifests,
+            known,
+            sound,
+            _lock: lock,
+        };
+        Ok(own)
     }
 
     /// The same checkpoints of a run that is made from these: a hash for each, by what it is. They
@@ -175,26 +191,55 @@ impl Checkpoints {
         let place = folder::place(&self.folder, step);
         let origins = self.origins.clone();
         let manifest = Manifest { origins, ..Manifest::new(step, self.recipe.clone(), facts) };
-        self.writer.begin(place, manifest, state)?;
+        self.writer.begin(step, Target::Folder(place), state)?;
+        self.manifests.insert(step, manifest);
         self.known.push(step);
         self.sound = if is_sound { Some(step) } else { self.sound };
         Ok(())
     }
 
-    /// Gives a finished checkpoint its name and removes those that need not stay.
-    pub(crate) fn commit_finished(&mut self) -> Result<Vec<(u64, PathBuf)>> {
-        let finished = self.writer.poll()?;
-        finished.into_iter().map(|(step, aside)| self.commit(step, aside)).collect()
+    /// Gives finished checkpoints their names and removes those that need not stay; waits for the writer if that is
+    /// asked.
+    pub(crate) fn commit(&mut self, waits: bool) -> Result<Vec<(u64, PathBuf)>> {
+        let finished = self.writer.finished(waits)?;
+        finished.into_iter().map(|written| self.name(written, Vec::new())).collect()
     }
 
-    /// Waits for the writer and commits.
-    pub(crate) fn commit_all(&mut self) -> Result<Vec<(u64, PathBuf)>> {
-        let finished = self.writer.wait()?;
-        finished.into_iter().map(|(step, aside)| self.commit(step, aside)).collect()
+    /// How far the first part is of a checkpoint that several ranks write; waits for the end of it if that is asked.
+    pub(crate) fn progress(&mut self, waits: bool) -> Result<Option<FileSum>> {
+        self.writer.progress(waits)
     }
 
-    fn commit(&mut self, step: u64, aside: AsideFolder) -> Result<(u64, PathBuf)> {
+    /// Gives the checkpoint that is written its name, of which other ranks have written these parts.
+    pub(crate) fn commit_parts(&mut self, parts: Vec<FileSum>) -> Result<Vec<(u64, PathBuf)>> {
+        let finished = self.writer.take();
+        finished.into_iter().map(|written| self.name(written, parts.clone())).collect()
+    }
+
+    /// Lets go of what is written of a checkpoint that other ranks could not write.
+    pub(crate) fn abandon(&mut self) {
+        for Written { step, .. } in self.writer.take() {
+            self.known.retain(|own| *own != step);
+            self.manifests.remove(&step);
+        }
+    }
+
+    fn name(
+        &mut self,
+        Written { step, sum, aside }: Written,
+        parts: Vec<FileSum>,
+    ) -> Result<(u64, PathBuf)> {
         let path = folder::place(&self.folder, step);
+        let (Aside::Folder(aside), Some(manifest)) = (aside, self.manifests.remove(&step)) else {
+            return Err(Error::Writer);
+        };
+        let count = parts.len() + 1;
+        for part in 1..count {
+            let from = part::loose(&self.folder, step, (part, count));
+            let to = aside.path().join(file::name_of(part, count));
+            std::fs::rename(&from, &to).map_err(|err| Error::file("rename", &from, err))?;
+        }
+        file::write_manifest(aside.path(), manifest, sum, parts)?;
         aside.commit().map_err(|err| Error::file("write", &path, err))?;
         let committed: Vec<u64> = self.known.iter().copied().filter(|own| *own <= step).collect();
         let sound = self.sound;

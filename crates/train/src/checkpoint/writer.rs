@@ -1,4 +1,4 @@
-//! The thread that writes checkpoints while the run goes on.
+//! The thread that writes checkpoints, or this rank's parts of them, while the run goes on.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -6,25 +6,57 @@ use std::thread::JoinHandle;
 
 use data::aside::{AsideFolder, Existing};
 
-use super::file::{self, Manifest};
+use super::file::{self, FileSum};
 use crate::error::{Error, Result};
 use crate::state::StateDict;
 
-/// A checkpoint to be written.
+/// Where a state is written to.
+pub(super) enum Target {
+    /// Into a folder aside, which is to appear at this place.
+    Folder(PathBuf),
+    /// Into this file, which another rank moves.
+    File(PathBuf),
+}
+
+/// A state that is on the disk, and only lacks its name.
+pub(super) struct Written {
+    pub(super) step: u64,
+    pub(super) sum: FileSum,
+    pub(super) aside: Aside,
+}
+
+/// Where it is until it has its name; dropping it removes what is there.
+pub(super) enum Aside {
+    Folder(AsideFolder),
+    #[expect(dead_code, reason = "it is held for what dropping it does")]
+    File(LooseFile),
+}
+
+/// A file that is removed when it is dropped, unless it was moved.
+pub(super) struct LooseFile(PathBuf);
+
+impl Drop for LooseFile {
+    fn drop(&mut self) {
+        // Where it was moved there is nothing to remove, and what stays is swept at the next start.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A state to be written.
 struct Job {
-    place: PathBuf,
-    manifest: Manifest,
+    step: u64,
+    target: Target,
     state: StateDict,
 }
 
 /// Hands snapshots to a thread, one at a time.
 pub(super) struct Writer {
     jobs: Option<Sender<Job>>,
-    done: Receiver<(u64, Result<AsideFolder>)>,
+    done: Receiver<Result<Written>>,
     thread: Option<JoinHandle<()>>,
     busy: bool,
     /// Written, not yet committed.
-    finished: Vec<(u64, AsideFolder)>,
+    finished: Vec<Written>,
 }
 
 impl Writer {
@@ -32,14 +64,13 @@ impl Writer {
         let (jobs, queue) = channel::<Job>();
         let (answers, done) = channel();
         let thread = std::thread::spawn(move || {
-            for Job { place, manifest, state } in queue {
-                let step = manifest.step;
+            for Job { step, target, state } in queue {
                 // Half a checkpoint is of no use, and the disk may be full: a failure removes it.
                 // Whatever cannot be removed now is swept at the next start.
-                let outcome = write(&place, manifest, &state);
+                let outcome = write(step, target, &state);
                 // The handles go before the answer, so that the run may change its tensors in place.
                 drop(state);
-                if answers.send((step, outcome)).is_err() {
+                if answers.send(outcome).is_err() {
                     return;
                 }
             }
@@ -48,22 +79,39 @@ impl Writer {
         Writer { jobs: Some(jobs), done, thread, busy: false, finished: Vec::new() }
     }
 
-    /// Begins to write what is to appear at `place`; waits first if it is still writing.
-    pub(super) fn begin(
-        &mut self,
-        place: PathBuf,
-        manifest: Manifest,
-        state: StateDict,
-    ) -> Result<()> {
+    /// Begins to write the state after `step`; waits first if it is still writing.
+    pub(super) fn begin(&mut self, step: u64, target: Target, state: StateDict) -> Result<()> {
         self.settle()?;
         let jobs = self.jobs.as_ref().ok_or(Error::Writer)?;
-        jobs.send(Job { place, manifest, state }).map_err(|_| Error::Writer)?;
+        jobs.send(Job { step, target, state }).map_err(|_| Error::Writer)?;
         self.busy = true;
         Ok(())
     }
 
-    /// The steps that were written since the last call, each to be given its name.
-    pub(super) fn poll(&mut self) -> Result<Vec<(u64, AsideFolder)>> {
+    /// What was written since the last call, each to be given its name; waits for the one at hand if that is asked.
+    pub(super) fn finished(&mut self, waits: bool) -> Result<Vec<Written>> {
+        match waits {
+            true => self.settle()?,
+            false => self.poll()?,
+        }
+        Ok(self.take())
+    }
+
+    /// What is known of the one at hand, if all of it is written, which stays here; waits for it if that is asked.
+    pub(super) fn progress(&mut self, waits: bool) -> Result<Option<FileSum>> {
+        match waits {
+            true => self.settle()?,
+            false => self.poll()?,
+        }
+        Ok(self.finished.last().filter(|_| !self.busy).map(|written| written.sum.clone()))
+    }
+
+    /// What was written and is not committed.
+    pub(super) fn take(&mut self) -> Vec<Written> {
+        std::mem::take(&mut self.finished)
+    }
+
+    fn poll(&mut self) -> Result<()> {
         if self.busy {
             match self.done.try_recv() {
                 Ok(answer) => self.note(answer)?,
@@ -71,13 +119,7 @@ impl Writer {
                 Err(TryRecvError::Disconnected) => return Err(Error::Writer),
             }
         }
-        Ok(std::mem::take(&mut self.finished))
-    }
-
-    /// The same, after all is written.
-    pub(super) fn wait(&mut self) -> Result<Vec<(u64, AsideFolder)>> {
-        self.settle()?;
-        Ok(std::mem::take(&mut self.finished))
+        Ok(())
     }
 
     fn settle(&mut self) -> Result<()> {
@@ -88,20 +130,42 @@ impl Writer {
         self.note(answer)
     }
 
-    fn note(&mut self, (step, outcome): (u64, Result<AsideFolder>)) -> Result<()> {
+    fn note(&mut self, outcome: Result<Written>) -> Result<()> {
         self.busy = false;
-        self.finished.push((step, outcome?));
+        self.finished.push(outcome?);
         Ok(())
     }
 }
 
-/// A whole checkpoint on the disk, which only lacks its name.
-fn write(place: &Path, manifest: Manifest, state: &StateDict) -> Result<AsideFolder> {
-    let fault = |err| Error::file("write", place, err);
-    let aside = AsideFolder::create(place, Existing::Refuse).map_err(fault)?;
-    file::write(aside.path(), manifest, state)?;
-    aside.sync().map_err(fault)?;
-    Ok(aside)
+/// A whole state on the disk, which only lacks its name.
+fn write(step: u64, target: Target, state: &StateDict) -> Result<Written> {
+    match target {
+        Target::Folder(place) => {
+            let fault = |err| Error::file("write", &place, err);
+            let aside = AsideFolder::create(&place, Existing::Refuse).map_err(fault)?;
+            let path = aside.path().join(file::name_of(0, 1));
+            let sum =
+                file::write_state(&path, state).map_err(|err| Error::file("write", &path, err))?;
+            aside.sync().map_err(fault)?;
+            Ok(Written { step, sum, aside: Aside::Folder(aside) })
+        }
+        Target::File(path) => {
+            let fault = |err| Error::file("write", &path, err);
+            remove_stale(&path).map_err(fault)?;
+            let aside = LooseFile(path.clone());
+            let sum = file::write_state(&path, state).map_err(fault)?;
+            std::fs::File::open(&path).and_then(|file| file.sync_all()).map_err(fault)?;
+            Ok(Written { step, sum, aside: Aside::File(aside) })
+        }
+    }
+}
+
+/// Removes a file that a try of this step left, of which nobody knows any more.
+fn remove_stale(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 impl Drop for Writer {

@@ -38,11 +38,11 @@ impl Trained {
         }
     }
 
-    /// The parameters of all ranks on the first of them, of which `own` holds this rank's.
-    pub(super) fn whole(&self, own: Store) -> Result<Option<Store>> {
+    /// The parameters of all ranks, of which `own` holds this rank's.
+    pub(super) fn whole(&self, own: Store) -> Result<Store> {
         match &self.shards {
-            None => Ok(Some(own)),
-            Some(shards) => Ok(shards.on_first(&own).map_err(nn::Error::from)?),
+            None => Ok(own),
+            Some(shards) => Ok(shards.on_all(&own).map_err(nn::Error::from)?),
         }
     }
 

@@ -1,11 +1,12 @@
 //! A run on several ranks is the run of one: same samples, same losses, same updates.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use comm::{Axis, Group, Mesh, MeshShape, on_ranks};
 use testkit::numbers::values;
+use train::checkpoint::{self, files, read_manifest};
 use train::{
     AdamWConfig, Learns, LoraConfig, MuonConfig, OptimizerConfig, Outcome, Ranks, STUDENT,
     SgdConfig, StateDict, StepReport, Value,
@@ -256,9 +257,12 @@ fn a_run_of_shards_goes_on_to_the_bit_and_in_other_layouts() {
     let at = |name: &str| temporary.path().join(name);
     let whole = go_on(&shared(4), 6, 4, &at("whole"));
     assert!(go_on(&shared(1), 6, 4, &at("copies")).0 == whole.0, "it is kept otherwise");
-    let file =
-        |name: &str| std::fs::read(at(name).join("checkpoint-00000006/state.safetensors")).unwrap();
-    assert!(file("whole") == file("copies"), "the files differ");
+    let kept = |name: &str| {
+        let found =
+            checkpoint::read(&at(name).join("checkpoint-00000006"), &Device::flex()).unwrap();
+        fingerprint(&found.state)
+    };
+    assert!(kept("whole") == kept("copies"), "what is kept differs");
     for ((ranks, shard), is_same) in
         [((4, 4), true), ((4, 2), true), ((1, 1), false), ((3, 3), false), ((6, 3), false)]
     {
@@ -269,6 +273,98 @@ fn a_run_of_shards_goes_on_to_the_bit_and_in_other_layouts() {
         near(&got, &want, &name);
         assert!(!is_same || got.0 == whole.0, "{name}: it went on otherwise");
     }
+}
+
+/// Where ranks hold parameters together each writes what it holds, once, under the keys of one rank.
+#[test]
+fn each_rank_writes_its_part_of_a_checkpoint() {
+    let temporary = tempfile::tempdir().unwrap();
+    let setup = Setup { steps: 2, batch: 4, shard: 2, optimizer: sgd(), ..Setup::default() };
+    go_on(&setup, 2, 4, temporary.path());
+    let place = temporary.path().join("checkpoint-00000002");
+    let manifest = read_manifest(&place).unwrap();
+    assert_eq!((manifest.version, manifest.parts.len()), (2, 1), "two ranks a copy, two copies");
+    let names = |path: &PathBuf| {
+        let bytes = std::fs::read(path).unwrap();
+        let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        file.names().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let parts: Vec<Vec<String>> = files(&place, &manifest).iter().map(names).collect();
+    let learnt = |own: &[String]| own.iter().filter(|name| name.starts_with("roles.")).count();
+    assert!(parts.iter().all(|own| learnt(own) > 2), "{parts:?}");
+    let mut all = parts.concat();
+    all.sort();
+    let alone = setup.run().trainer.state();
+    let want: Vec<String> = alone.iter().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(all, want);
+    // Nothing but the lock is beside it.
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().flatten().collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+/// A part that is lost, another's or damaged: the checkpoint is passed over, and the run goes on from the one before to
+/// the same bits. What a rank that was killed left behind is swept.
+#[test]
+fn a_checkpoint_without_one_of_its_parts_is_passed_over() {
+    let setup = Setup { batch: 6, shard: 3, optimizer: sgd(), every: 2, ..Setup::default() };
+    let temporary = tempfile::tempdir().unwrap();
+    let whole = go_on(&setup, 4, 3, &temporary.path().join("whole"));
+    let part = "state-00002-of-00003.safetensors";
+    type Damage = fn(&Path, &str);
+    let damages: [(&str, Damage); 3] = [
+        (part, |place, part| std::fs::remove_file(place.join(part)).unwrap()),
+        ("its hash differs", |place, part| {
+            let mut bytes = std::fs::read(place.join(part)).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            std::fs::write(place.join(part), bytes).unwrap();
+        }),
+        ("bytes, but", |place, part| {
+            let bytes = std::fs::read(place.join(part)).unwrap();
+            std::fs::write(place.join(part), &bytes[..bytes.len() / 2]).unwrap();
+        }),
+    ];
+    for (at, (told, damage)) in damages.into_iter().enumerate() {
+        let folder = temporary.path().join(at.to_string());
+        go_on(&setup, 4, 3, &folder);
+        damage(&folder.join("checkpoint-00000004"), part);
+        let loose = folder.join(".checkpoint-00000004.00003-of-00003.part");
+        std::fs::write(&loose, "half of it").unwrap();
+        let found = checkpoint::find(&folder, &Device::flex()).unwrap();
+        let reason = &found.skipped[0].reason;
+        assert!(found.manifest.step == 2 && reason.contains(told), "{told}: {reason}");
+        assert!(go_on(&setup, 4, 3, &folder).0 == whole.0, "{told}: it went on apart");
+        assert!(!loose.exists(), "what was left behind is still there");
+    }
+}
+
+/// A disk that is full on one rank: it says so, the others say who, and the checkpoint before stays.
+#[test]
+fn what_one_rank_cannot_write_ends_all() {
+    let setup = Setup { batch: 6, shard: 3, optimizer: sgd(), every: 2, ..Setup::default() };
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    go_on(&setup, 2, 3, folder);
+    // The system refuses to write there, as it does on a full disk.
+    let blocked = folder.join(".checkpoint-00000004.00002-of-00003.part");
+    let all = on_ranks(3, |group| {
+        let ranks = replicas(group);
+        let is_first = ranks.is_first();
+        let mut run = setup.build_on(ranks, Some(folder)).unwrap();
+        run.trainer.resume(&["loop.steps"], &Device::flex()).unwrap();
+        if is_first {
+            std::fs::create_dir(&blocked).unwrap();
+        }
+        run.trainer.run().unwrap_err().to_string()
+    });
+    assert!(all[1].contains("cannot write") && all[1].contains("00002-of-00003"), "{all:?}");
+    for told in [&all[0], &all[2]] {
+        assert!(told.contains("rank 1 could not write its part of the checkpoint"), "{told}");
+    }
+    assert_eq!(checkpoint::find(folder, &Device::flex()).unwrap().manifest.step, 2);
+    std::fs::remove_dir(&blocked).unwrap();
+    let left = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().ends_with(".part")).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// A signal reaches one rank; all stop after the same step, and the first keeps a checkpoint.
