@@ -199,9 +199,8 @@ impl Pipeline {
                 true => Vec::new(),
                 false => samples.clone().map(|it| &captions.negatives[prompt(it)]).collect(),
             };
-            let given = job.noise.clone();
             let noise = Noise {
-                initial: given.map(|noise| noise.slice_dim(0, samples.clone())),
+                initial: job.noise.clone().map(|noise| noise.slice_dim(0, samples.clone())),
                 samples: samples.clone().map(|sample| request.noise_of(sample)).collect(),
             };
             let unconditional = joined_texts(&negatives);

@@ -82,14 +82,19 @@ pub fn foreign_lora(key: &str) -> Option<&'static str> {
     ];
     let has = |signs: &[&str]| signs.iter().any(|sign| key.contains(sign));
     let other = OTHERS.iter().find(|(signs, _)| has(signs)).map(|(_, title)| *title);
-    // Of two families whose signs are there, a stream of sound says more than any other name, then the longer sign.
-    let sign = |family: &Family| {
-        let signs = family.lora_signs.iter().filter(|sign| key.contains(**sign));
-        signs.map(|sign| (sign.contains("audio"), sign.len())).max()
+    // What names a layer stands behind what names the blocks around it: the last sign is the one that tells. A sign
+    // that is only a piece of a longer one (`blocks.` of `transformer_blocks.`) tells nothing.
+    let signs = FAMILIES.iter().flat_map(|family| {
+        let found = |sign: &&str| key.find(sign).map(|at| (at, at + sign.len(), family.title));
+        family.lora_signs.iter().filter_map(found)
+    });
+    let signs: Vec<(usize, usize, &'static str)> = signs.collect();
+    let is_a_piece = |(begin, end, _): &(usize, usize, &str)| {
+        let overlaps = |own: &&(usize, usize, &str)| own.0 < *end && *begin < own.1;
+        signs.iter().filter(overlaps).any(|own| own.1 - own.0 > end - begin)
     };
-    let ours =
-        || FAMILIES.into_iter().filter(|family| sign(family).is_some()).max_by_key(|own| sign(own));
-    other.or_else(|| ours().map(|family| family.title))
+    let ours = || signs.iter().filter(|sign| !is_a_piece(sign)).max_by_key(|sign| sign.0);
+    other.or_else(|| ours().map(|(_, _, title)| *title))
 }
 
 #[cfg(test)]
