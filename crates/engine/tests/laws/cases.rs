@@ -123,13 +123,20 @@ pub(crate) fn pairs() -> Vec<Case> {
     pairs
 }
 
-/// All of them by one number of ranks, and whether a model is asked one request by it or all.
+/// All of them by one number of ranks.
 #[cfg(feature = "mpi")]
-pub(crate) fn by(ranks: usize) -> Vec<(Case, usize)> {
-    let whole =
-        [&ALONE[..], &REPLICAS_AND_BRANCHES, &SEQUENCES_AND_MATRICES, &WHOLE_SEQUENCES, &PATCHES];
-    let whole = whole.concat().into_iter().chain(PATCHES_AND_ELSE).map(|case| (case, usize::MAX));
-    let first =
-        pairs().into_iter().chain(EXACT_HYBRIDS).chain(PATCHED_HYBRIDS).map(|case| (case, 1));
-    whole.chain(first).filter(|(case, _)| layout(*case).ranks == ranks).collect()
+pub(crate) fn by(ranks: usize) -> Vec<Case> {
+    let pairs = pairs();
+    let all = [
+        &ALONE[..],
+        &REPLICAS_AND_BRANCHES,
+        &SEQUENCES_AND_MATRICES,
+        &WHOLE_SEQUENCES,
+        &PATCHES,
+        &PATCHES_AND_ELSE,
+        &EXACT_HYBRIDS,
+        &PATCHED_HYBRIDS,
+        &pairs,
+    ];
+    all.concat().into_iter().filter(|case| layout(*case).ranks == ranks).collect()
 }

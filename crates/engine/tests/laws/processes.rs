@@ -40,31 +40,22 @@ fn rank() {
     std::process::exit(0);
 }
 
-/// Makes all that a model is asked for by all layouts of a group; how many requests that were.
+/// Makes what a model is asked for with all that it takes, by all layouts of a group; how many requests that were.
 fn of_model(model: &Model, group: &Group) -> usize {
-    let mut made = 0;
-    for (at, (what, request)) in requests(&model.description).into_iter().enumerate() {
-        let request = Request { steps: Some(STEPS), ..request };
-        let is_first = group.rank() == 0;
-        let alone = layout(([1; 6], None, None, Law::Bits));
-        let one = is_first.then(|| latents(model, &request, &alone));
-        for (case, most) in cases::by(group.size()) {
-            if at >= most {
-                continue;
-            }
-            let by = (&layout(case), group.clone());
-            let own = by_rank(model.pipeline.clone(), &request, by);
-            let own = own.unwrap_or_else(|err| panic!("{}, {case:?}: {err}", model.name));
-            if let Some(one) = &one {
-                hold((model, what), &request, (case, &values_of(own)), one);
-            }
-            made += 1;
-        }
-        if at == 0 {
-            made += decoding::by_processes(model, &request, group);
+    let (what, request) = requests(&model.description).swap_remove(0);
+    let request = Request { steps: Some(STEPS), ..request };
+    let alone = layout(([1; 6], None, None, Law::Bits));
+    let one = (group.rank() == 0).then(|| latents(model, &request, &alone));
+    let cases = cases::by(group.size());
+    for case in &cases {
+        let by = (&layout(*case), group.clone());
+        let own = by_rank(model.pipeline.clone(), &request, by);
+        let own = own.unwrap_or_else(|err| panic!("{}, {case:?}: {err}", model.name));
+        if let Some(one) = &one {
+            hold((model, what), &request, (*case, &values_of(own)), one);
         }
     }
-    made
+    cases.len() + decoding::by_processes(model, &request, group)
 }
 
 /// Runs a job; it must hold so many requests to the law.
