@@ -13,7 +13,8 @@ def run(server, examples):
     before = server.memory()
     words = [program, "run", f"http://127.0.0.1:{server.port}/openapi.json", "--max-examples", str(examples), "--seed", "1", "--checks", CHECKS,
              "--phases", "coverage,fuzzing", "--continue-on-failure", "--no-color"]
-    done = subprocess.run(words, capture_output=True, text=True)
+    # It leaves a folder of its own where it runs.
+    done = subprocess.run(words, capture_output=True, text=True, cwd=os.path.dirname(server.log))
     assert server.process.poll() is None, "it died"
     assert server.call("GET", "/health")[0] == 200
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
