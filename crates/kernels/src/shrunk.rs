@@ -22,6 +22,8 @@ struct Watch {
     /// What handled the signal before.
     previous: libc::sigaction,
     newest: AtomicPtr<Entry>,
+    /// Whether a thread is saying it: others that read the same file fault in the same moment.
+    is_told: AtomicBool,
 }
 
 /// A file and where it is mapped.
@@ -65,8 +67,8 @@ pub fn watch_mapped_files(
         previous
     };
     let newest = AtomicPtr::new(ptr::null_mut());
-    let watch =
-        Box::into_raw(Box::new(Watch { code, message: Box::new(message), previous, newest }));
+    let (message, is_told) = (Box::new(message), AtomicBool::new(false));
+    let watch = Box::into_raw(Box::new(Watch { code, message, previous, newest, is_told }));
     let none = ptr::null_mut();
     if WATCH.compare_exchange(none, watch, Ordering::SeqCst, Ordering::SeqCst).is_err() {
         // SAFETY: it was made above and nobody else has seen it.
@@ -143,6 +145,10 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_
         (entry.start.load(Ordering::SeqCst)..end).contains(&address)
     });
     if let Some(lost) = lost {
+        while watch.is_told.swap(true, Ordering::SeqCst) {
+            // SAFETY: it may be called in a handler. The thread that came first ends the process.
+            unsafe { libc::pause() };
+        }
         let mut left = &lost.message[..];
         while !left.is_empty() {
             // SAFETY: the pointer and the length are those of a slice.

@@ -59,6 +59,12 @@ impl Waveform {
             other => broken(other.to_string()),
         })?;
         let WavSpec { channels, sample_rate, bits_per_sample, sample_format } = reader.spec();
+        // A header may say how many of the bits of its samples count, and say nonsense.
+        if !(1..=32).contains(&bits_per_sample) {
+            let reason =
+                format!("its samples are said to have {bits_per_sample} bits; at most 32 are read");
+            return Err(broken(reason));
+        }
         let values: Vec<f32> = match sample_format {
             SampleFormat::Float => reader.into_samples::<f32>().collect::<hound::Result<_>>(),
             SampleFormat::Int => {
@@ -129,6 +135,20 @@ mod tests {
         }
         std::fs::write(&path, b"RIFFno").unwrap();
         assert!(Waveform::read(&path).is_err());
+    }
+
+    /// A header that says how many bits count may say what no sample has; 24 of 24 are read.
+    #[test]
+    fn bits_that_no_sample_has_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.wav");
+        let deep = include_bytes!("../../../../fuzz/corpus/sound/deep.wav");
+        for (bits, is_read) in [(24_u16, true), (33, false), (65, false), (0x0118, false)] {
+            let mut bytes = deep.to_vec();
+            bytes[38..40].copy_from_slice(&bits.to_le_bytes());
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(Waveform::read(&path).is_ok(), is_read, "{bits} bits");
+        }
     }
 
     #[test]

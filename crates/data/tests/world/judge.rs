@@ -112,7 +112,7 @@ fn clean_circles_are_read_wherever_they_are() {
         let circles = circles.into_iter().filter(|scene| scene.shape == Shape::Circle);
         let (mut worst, mut clips) = ([0.0, 0.0, f64::NEG_INFINITY], 0);
         for (at, scene) in circles.enumerate() {
-            for index in 0..40 {
+            for index in 0..12 {
                 let shown = world.show_scene(scene, 1000 * at as u64 + index);
                 let (reading, evidence) = judge.examine(&shown.clip);
                 assert!(reading.shows(&scene), "{:?}: {evidence:?}", shown.motion);

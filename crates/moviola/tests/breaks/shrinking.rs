@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use crate::place::{Place, golden};
 use crate::process::{Ended, Run, text};
 
-/// Waits until the process has mapped a file, and cuts it short.
-fn shrink(run: Run, file: &Path) -> Ended {
+/// Waits until the process has mapped a file and is as far as `ready` says, and cuts the file short.
+fn shrink(run: Run, file: &Path, ready: impl Fn() -> bool) -> Ended {
     let running = run.begin();
     let maps = format!("/proc/{}/maps", running.id());
     let began = Instant::now();
     let is_mapped = || fs::read_to_string(&maps).is_ok_and(|found| found.contains(text(file)));
-    while !is_mapped() {
+    while !(is_mapped() && ready()) {
         assert!(began.elapsed() < Duration::from_secs(60), "{} is not mapped", file.display());
         thread::sleep(Duration::from_millis(5));
     }
@@ -36,10 +36,10 @@ fn weights_that_shrink_are_named() {
     let more = ["--height", "64", "--width", "64", "--steps", "900", "--count", "200"];
     let generate =
         |own: &[&str]| Run::of([&words[..], &more, &["--output", &output], own].concat());
-    let ended = shrink(generate(&[]), &weights);
+    let ended = shrink(generate(&[]), &weights, || true);
     ended.refused(&[text(&weights), "became shorter", "put the whole file back"]);
     fs::write(&weights, &whole).unwrap();
-    let ended = shrink(generate(&["--log-format", "json"]), &weights);
+    let ended = shrink(generate(&["--log-format", "json"]), &weights, || true);
     ended.ended_with(2, &[]);
     let last: serde_json::Value =
         serde_json::from_str(ended.complained.lines().last().unwrap()).unwrap();
@@ -78,14 +78,17 @@ fn a_shard_that_shrinks_is_named() {
         let begin = ["train", text(&recipe), "--run", &run].map(str::to_owned);
         Run::of(begin.into_iter().chain(sets.into_iter().flat_map(|set| ["--set".to_owned(), set])))
     };
-    shrink(train("5000"), &shard).refused(&[text(&shard), "became shorter"]);
+    // The newest checkpoint that is whole; what is being written has another name.
+    let reached = || {
+        let found = fs::read_dir(place.path("run/checkpoints")).into_iter().flatten().flatten();
+        let step = |name: &str| name.strip_prefix("checkpoint-")?.parse::<u64>().ok();
+        found.filter_map(|found| step(found.file_name().to_str()?)).max()
+    };
+    let ended = shrink(train("5000"), &shard, || reached().is_some());
+    ended.refused(&[text(&shard), "became shorter"]);
     train("5000").ended().refused(&[]);
     fs::write(&shard, &whole).unwrap();
-    let newest = fs::read_dir(place.path("run/checkpoints")).unwrap();
-    let reached = newest
-        .filter_map(|found| found.unwrap().file_name().to_str()?.split('-').nth(1)?.parse().ok())
-        .max()
-        .unwrap_or(0_u64);
+    let reached = reached().unwrap();
     let ended = train(&(reached + 1).to_string()).ended();
     ended.ended_with(0, &[&format!("going on after step {reached}")]);
 }
