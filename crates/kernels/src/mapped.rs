@@ -85,8 +85,10 @@ pub fn read_file(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read_file`], or it is no UTF-8.
 pub fn read_text(path: &Path, longest: u64) -> io::Result<String> {
-    String::from_utf8(read_file(path, longest)?)
-        .map_err(|err| io::Error::new(io::ErrorKind::InvalidData, err.utf8_error()))
+    String::from_utf8(read_file(path, longest)?).map_err(|err| {
+        let reason = format!("it is not UTF-8: {}", err.utf8_error());
+        io::Error::new(io::ErrorKind::InvalidData, reason)
+    })
 }
 
 #[cfg(test)]
