@@ -88,7 +88,7 @@ fn install(root: &Path) -> Result<()> {
 
 fn drive(root: &Path, options: &Options) -> Result<()> {
     let moviola = match &options.moviola {
-        Some(moviola) => moviola.clone(),
+        Some(moviola) => std::path::absolute(moviola)?,
         None => {
             process::run(&mut command("cargo", "build --workspace --bin moviola", root))?;
             process::target_folder(root)?.join("debug/moviola")

@@ -5,7 +5,7 @@ use super::pieces::{Piece, Token, closing};
 use super::source::Source;
 
 /// The folders whose code may read the environment.
-const ENVIRONMENT_READERS: [&str; 3] = ["crates/moviola/", "benches/worker/", "xtask/"];
+const ENVIRONMENT_READERS: [&str; 4] = ["crates/moviola/", "benches/worker/", "fuzz/", "xtask/"];
 
 /// The functions of `std::env` that read or change it.
 const ENVIRONMENT_FUNCTIONS: [&str; 6] =

@@ -276,7 +276,7 @@ impl Held for BlockMatrix {
     }
 }
 
-/// `activation(x W^T + b)` of `[.., in]`, to the bit what [`crate::linear`] makes of the widened matrix;
+/// `activation(x W^T + b)` of `[.., in]`, to the bit what [`crate::linear()`] makes of the widened matrix;
 /// differentiable in `x` and in `b`.
 ///
 /// # Panics
