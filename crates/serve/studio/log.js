@@ -1,6 +1,6 @@
 // The log of a run: read on as it grows, and cut into curves.
 
-import { Refused, ask } from "./api.js";
+import { ask } from "./api.js";
 
 /** Colours that can be told apart, on light and dark. */
 const COLOURS = ["#d2691e", "#2f7fb8", "#3c9a5f", "#9b5fc0", "#c2447a", "#8a7a1f", "#3aa6a0", "#7a6a5a"];
@@ -31,14 +31,7 @@ export class Log {
   async readOn(signal) {
     let fresh = false;
     for (;;) {
-      let part;
-      try {
-        part = await ask(`/studio/api/runs/${encodeURIComponent(this.name)}/metrics?offset=${this.offset}`, { signal });
-      } catch (error) {
-        // A run has no log before its first step.
-        if (error instanceof Refused && error.status === 404) return fresh;
-        throw error;
-      }
+      const part = await ask(`/studio/api/runs/${encodeURIComponent(this.name)}/metrics?offset=${this.offset}`, { signal });
       if (part.restarted) {
         this.curves.clear();
         this.levels.clear();

@@ -68,6 +68,13 @@ fn a_run_has_a_page_of_its_own() {
     assert_eq!(get("/studio/api/runs").json()["data"], json!([]));
     fs::write(folder.path().join("metrics.jsonl"), "{\"step\": 3, \"losses\": {}}\n").unwrap();
     assert_eq!(get("/studio/api/runs").json()["data"][0]["step"], json!(3));
+    // A run has a recipe before its first step, and a page that looks at it then is not told of an error.
+    fs::remove_file(folder.path().join("metrics.jsonl")).unwrap();
+    fs::write(folder.path().join("recipe.yaml"), "loop: {steps: 2}\n").unwrap();
+    let young = get("/studio/api/runs").json()["data"][0]["name"].as_str().unwrap().to_owned();
+    let none = get(&format!("/studio/api/runs/{young}/metrics"));
+    assert_eq!((none.status, &none.json()["lines"]), (200, &json!([])));
+    fs::write(folder.path().join("metrics.jsonl"), "{\"step\": 3, \"losses\": {}}\n").unwrap();
     // It is called by the name of its folder, which a browser can ask for.
     let name = get("/studio/api/runs").json()["data"][0]["name"].as_str().unwrap().to_owned();
     assert_eq!(name, folder.path().file_name().unwrap().to_str().unwrap());

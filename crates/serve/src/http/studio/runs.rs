@@ -139,13 +139,17 @@ fn clips(run: &FilePath, step: u64) -> Value {
     json!({ "step": step, "folder": folder, "files": names, "clips": list })
 }
 
-/// The lines of a log from a place on, and where the next begin.
+/// The lines of a log from a place on, and where the next begin. A run that has not made its first step has none.
 pub(crate) async fn metrics(State(pages): Shown, Path(run): Path<String>, query: Asked) -> Answer {
     let asked = Parameters::of(query, &["offset"])?;
     let offset: u64 = asked.parsed("offset", "a number of bytes")?.unwrap_or(0);
     blocking(move || {
         let path = one(&pages, &run)?.join(LOG);
-        let gone = |_| Refusal::not_found("the run has no log yet");
+        if !path.exists() {
+            let none = json!({ "offset": 0, "restarted": offset > 0, "more": false, "lines": [] });
+            return Ok(Json(none).into_response());
+        }
+        let gone = |_| Refusal::not_found("the run's log cannot be read");
         let mut file = kernels::open_file(&path).map_err(gone)?;
         let length = file.metadata().map_err(gone)?.len();
         // A run that goes on from a checkpoint has cut its log: begin anew.
