@@ -43,11 +43,21 @@ const VALUES: [&str; 16] = [
 ];
 
 /// What is run; `@` is the model, `&` the folder of what is given beside it, `%` an odd value.
-const LINES: [&str; 34] = [
+const LINES: [&str; 44] = [
     "inspect @",
     "inspect @/transformer --tensors --json",
     "inspect @/vae/diffusion_pytorch_model.safetensors",
     "inspect &/dataset",
+    "inspect &/run --json",
+    "export &/run --output @/../style.safetensors --dialect %",
+    "export &/run --as folder --output @/../merged",
+    "export &/run --as gguf --dtype % --output @/../merged.gguf",
+    "train --run &/run --set loop.steps=%",
+    "train &/wan-lora.yaml --run &/run --change models.student.rate.peak=%",
+    "exam --model @ --steps % --colour % --frames %",
+    "import &/dataset --output @/../imported",
+    "completions %",
+    "man @/../pages",
     "inspect &/lora.safetensors --tensors",
     "inspect &/small.gguf --json",
     "generate --model @ --prompt fox SMALL --output @/../out.png",
@@ -104,7 +114,7 @@ const GIVEN: [&str; 14] = [
     "goldens/lora/wan_comfy.safetensors",
 ];
 
-/// Copies what is given into a folder, and has the command make a dataset and a record there.
+/// Copies what is given into a folder, and has the command make a dataset, a run and a record there.
 fn prepare(root: &Path, moviola: &Path, given: &Path) -> Result<()> {
     let clips = given.join("clips");
     fs::create_dir_all(&clips)?;
@@ -129,6 +139,10 @@ fn prepare(root: &Path, moviola: &Path, given: &Path) -> Result<()> {
         Ok(())
     };
     run("preprocess --model @ --data &/clips --output &/dataset --bucket 16x16x1")?;
+    run(
+        "train &/wan-lora.yaml --run &/run --set models.student.from=@ --set data.source.path=&/dataset --set loop.steps=1 \
+         --set models.student.rate.warmup=0 --set callbacks={}",
+    )?;
     run("generate --model @ --prompt fox SMALL --output &/made.png")
 }
 

@@ -4,8 +4,8 @@ Needs `pip install wandb` and no account; `wandb sync` uploads what it leaves, w
 written again, so run it once a run is over.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 
@@ -22,12 +22,19 @@ def numbers(record):
 
 def main():
     """Read the log of the run that is named and log it anew."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path, help="the folder of a run, which has a metrics.jsonl")
+    parser.add_argument("--project", default="moviola", help="the project to upload to")
+    options = parser.parse_args()
+    log = options.run / "metrics.jsonl"
+    if not log.is_file():
+        parser.error(f"{log} is not there; give the folder that --run of `moviola train` named")
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+
     import wandb
 
-    folder = Path(sys.argv[1])
-    run = wandb.init(project="moviola", name=folder.name, mode="offline")
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
-        record = json.loads(line)
+    run = wandb.init(project=options.project, name=options.run.resolve().name, mode="offline")
+    for record in records:
         run.log(numbers(record), step=record["step"])
     run.finish()
 

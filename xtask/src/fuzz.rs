@@ -62,7 +62,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let readers = targets.iter().filter(|name| **name != "command").count().max(1) as f64;
     let has_command = targets.contains(&"command");
     let left = if has_command && targets.len() > 1 { 1.0 - PROCESSES } else { 1.0 };
-    let (mut cases, mut bad) = (0, Vec::new());
+    let (mut read, mut started, mut bad) = (0, 0, Vec::new());
     for name in &targets {
         let share = match *name {
             "command" if targets.len() > 1 => PROCESSES,
@@ -70,10 +70,16 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
             _ => left / readers,
         };
         let (count, findings) = feed(root, &built, (name, seconds * share), options.seed, &found)?;
-        cases += count;
+        match *name {
+            "command" => started += count,
+            _ => read += count,
+        }
         bad.extend(findings);
     }
-    println!("{cases} cases of {} targets", targets.len());
+    println!(
+        "{read} cases of {} readers and {started} of the command",
+        targets.len() - usize::from(has_command)
+    );
     match bad.is_empty() {
         true => Ok(()),
         false => bail!("{} findings:\n{}", bad.len(), bad.join("\n")),

@@ -16,6 +16,9 @@ use serde_json::Value;
 use crate::process::{self, command};
 use crate::wan_i2v;
 
+/// What the table says of a goal that was missed.
+const MISSED: &str = "not reached";
+
 /// Where results are written.
 const RESULTS: &str = "benches/LEARNING.md";
 
@@ -190,7 +193,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         fs::write(&path, format!("{before}\n{text}"))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(())
+    match table.contains(MISSED) {
+        false => Ok(()),
+        true => bail!("a goal was not reached; the table above says which"),
+    }
 }
 
 /// The folder of a lesson.
@@ -247,7 +253,8 @@ impl Question {
             fs::remove_dir_all(&questions)?;
         }
         let mut exam = moviola(root);
-        exam.arg("exam").arg("--model").arg(own.join("model")).arg("--output").arg(&output);
+        exam.arg("exam").arg("--model").arg(own.join("model"));
+        exam.arg("--output").arg(&output).arg("--overwrite");
         exam.args(self.arguments.split_whitespace());
         if again {
             exam.arg("--questions").arg(&questions);
@@ -259,7 +266,7 @@ impl Question {
         let met = match self.goal {
             0.0 => "",
             goal if mark >= goal => "met",
-            _ => "not reached",
+            _ => MISSED,
         };
         let same = if again { made_again(root, &questions)? } else { String::new() };
         let (about, goal) = (self.about, self.goal);

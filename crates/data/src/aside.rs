@@ -186,6 +186,10 @@ impl AsideFolder {
     /// The target's folder is missing or not writable, or something stands at the target that may not
     /// be replaced.
     pub fn create(target: &Path, existing: Existing) -> Result<AsideFolder> {
+        if is_stdout(target) {
+            let what = "it is the standard output, which takes one file and no folder; give a name";
+            return Err(io::Error::new(ErrorKind::InvalidInput, what));
+        }
         let parent = folder_of(target)?;
         let is_empty = || fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_none());
         match (fs::symlink_metadata(target), existing) {
@@ -380,6 +384,20 @@ pub fn is_stdout(path: &Path) -> bool {
 /// Whether the path leads to a device, a pipe, the standard output or the like.
 pub fn is_special(path: &Path) -> bool {
     is_stdout(path) || fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+/// Whether the path leads to a named pipe, whose opening waits for a reader.
+pub fn is_pipe(path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        false
+    }
 }
 
 fn check_free(target: &Path, existing: Existing) -> Result<()> {

@@ -13,12 +13,12 @@ const ALIKE: f64 = 0.02;
 const LONGEST: usize = 64;
 
 /// Height and width of a request, and how pictures come to have them.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Frame {
     pub(crate) size: [usize; 2],
     pub(crate) fit: Fit,
-    /// What is given first, with its own height and width.
-    lead: Option<(Field, [usize; 2])>,
+    /// What is given, with its own height and width.
+    given: Vec<(Field, [usize; 2])>,
 }
 
 impl Frame {
@@ -28,16 +28,18 @@ impl Frame {
     /// # Errors
     /// What is given cannot be read, or has proportions that no clip follows.
     pub(crate) fn of(request: &Request, model: &Description) -> Result<Frame> {
-        let lead = match request.given.first().and_then(lead) {
-            Some((field, media)) => Some((field, Pictures::first_size(media, field)?)),
-            None => None,
-        };
+        let mut given = Vec::new();
+        for (field, media) in request.given.first().into_iter().flat_map(pictures) {
+            given.push((field, Pictures::first_size(media, field)?));
+        }
+        // A keyframe or a mask is made to fit what is there.
+        let leads =
+            |(field, _): &&(Field, [usize; 2])| !matches!(field, Field::Keyframe | Field::Mask);
+        let lead = given.iter().find(leads).copied();
         let [_, high, wide] = model.defaults.size;
-        let (size, usual) = match (request.height, request.width, lead) {
-            (Some(height), Some(width), _) => ([height, width], Fit::Stretch),
-            (height, width, None) => {
-                ([height.unwrap_or(high), width.unwrap_or(wide)], Fit::Stretch)
-            }
+        let size = match (request.height, request.width, lead) {
+            (Some(height), Some(width), _) => [height, width],
+            (height, width, None) => [height.unwrap_or(high), width.unwrap_or(wide)],
             (_, _, Some((field, [high, wide]))) if high.max(wide) > LONGEST * high.min(wide) => {
                 let reason = format!(
                     "it is {wide}x{high} (width x height), and no clip follows such proportions; give a height \
@@ -45,14 +47,23 @@ impl Frame {
                 );
                 return Err(Error::request(field, reason));
             }
-            (height, width, Some((_, own))) => (following([height, width], own, model), Fit::Crop),
+            (height, width, Some((_, own))) => following([height, width], own, model),
         };
-        Ok(Frame { size, fit: request.fit.unwrap_or(usual), lead })
+        if request.fit.is_some() && !request.given.iter().any(shows) {
+            let reason =
+                "nothing is given that could be fitted; leave it out, or give a picture or a clip";
+            return Err(Error::request(Field::Fit, reason.to_owned()));
+        }
+        Ok(Frame { size, fit: request.fit.unwrap_or(Fit::Crop), given })
     }
 
     /// What becomes of what is given, where that is not what it was.
-    pub(crate) fn note(&self) -> Option<String> {
-        let (field, own @ [high, wide]) = self.lead?;
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        self.given.iter().filter_map(|own| self.note(*own))
+    }
+
+    fn note(&self, (field, own): (Field, [usize; 2])) -> Option<String> {
+        let [high, wide] = own;
         let [height, width] = self.size;
         let (tall, wide_as) = (high as f64 / height as f64, wide as f64 / width as f64);
         let off = (tall / wide_as).max(wide_as / tall) - 1.0;
@@ -65,8 +76,7 @@ impl Frame {
         Some(match self.fit {
             Fit::Stretch if off < ALIKE => return None,
             Fit::Stretch => format!(
-                "{what} is stretched to {to}, by {:.0} % more one way than the other; leave height or \
-                 width out to follow it, or fit it by `crop` or `pad`",
+                "{what} is stretched to {to}, by {:.0} % more one way than the other",
                 100.0 * off
             ),
             Fit::Crop => format!("{what} is cropped to {to}: {lost:.1} % of it is not seen"),
@@ -75,15 +85,22 @@ impl Frame {
     }
 }
 
-/// What decides the proportions, first things first.
-fn lead(given: &Given) -> Option<(Field, &Media)> {
+/// Whether there are pictures among what is given.
+fn shows(given: &Given) -> bool {
+    !given.references.is_empty() || pictures(given).next().is_some()
+}
+
+/// What is made as large as the clip, first things first: what comes first decides the proportions.
+fn pictures(given: &Given) -> impl Iterator<Item = (Field, &Media)> {
     let all = [
         (Field::Image, &given.image),
         (Field::Video, &given.video),
         (Field::VideoPrefix, &given.video_prefix),
         (Field::LastImage, &given.last_image),
+        (Field::Mask, &given.mask),
     ];
-    all.into_iter().find_map(|(field, media)| Some((field, media.as_ref()?)))
+    let single = all.into_iter().filter_map(|(field, media)| Some((field, media.as_ref()?)));
+    single.chain(given.keyframes.iter().map(|(_, media)| (Field::Keyframe, media)))
 }
 
 /// The height and width that are not asked for, in the proportions of `[high, wide]`: multiples that the

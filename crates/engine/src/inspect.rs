@@ -190,7 +190,8 @@ fn weights_of(folder: &Path, name: &str) -> Result<(Option<Totals>, Vec<TensorRe
 
 fn unknown(path: &Path) -> Error {
     Error::Unknown(format!(
-        "{} is neither a safetensors or GGUF file, a JSON config nor a folder of a model, a dataset or a run",
+        "{} is neither a safetensors or GGUF file, a JSON config nor a folder of a model, a dataset or a \
+         run; of clips `moviola doctor --data` tells",
         path.display()
     ))
 }
@@ -205,7 +206,7 @@ fn class_of(path: &Path) -> Result<Option<String>> {
         .map_err(|err| folder::Error::Json { path: path.to_owned(), reason: err.to_string() })?;
     let class = value.get("_class_name").or_else(|| value.get("architectures")?.get(0));
     let class = class.or_else(|| value.get("tokenizer_class"));
-    Ok(class.and_then(|class| class.as_str()).map(str::to_owned))
+    Ok(class.and_then(|class| class.as_str()).map(shortened))
 }
 
 /// Sums over the tensors of files, and the tensors by name, below `folder` if it has one.

@@ -86,7 +86,7 @@ impl Pipeline {
         };
         let prompts = captions.as_ref().map_or(request.prompts.len(), |given| given.prompts.len());
         let samples = request.samples(prompts)?;
-        let mut notes: Vec<String> = frame.note().into_iter().collect();
+        let mut notes: Vec<String> = frame.notes().collect();
         if captions.is_none() {
             notes.extend(self.check_prompts(request, rules.as_ref(), is_guided)?);
         }

@@ -112,6 +112,14 @@ impl InstructionSet {
         self >= InstructionSet::Avx512Bf16
     }
 
+    /// Whether products of these operands have the bits that they have under another set. One that is portable
+    /// rounds between a product and its sum; bytes are summed exactly in all, and then scaled in f32.
+    pub fn agrees_with(self, other: InstructionSet, operands: Operands) -> bool {
+        let fuses = |own: InstructionSet| own > InstructionSet::Portable;
+        let same_products = self.multiplies_bf16() == other.multiplies_bf16();
+        fuses(self) == fuses(other) && (operands != Operands::Bf16 || same_products)
+    }
+
     /// The processor features that it uses, as Rust and Linux name them.
     pub fn features(self) -> &'static [&'static str] {
         match self {

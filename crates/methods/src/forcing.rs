@@ -25,6 +25,7 @@ pub struct DiffusionForcingConfig {
     /// The lowest and the highest place on the grid of levels, from 0 (pure noise) to 1.
     pub range: [f64; 2],
     /// Moves the grid towards noise: the one shift there is.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub shift: f64,
     /// Which quantity the loss compares.
     pub form: Form,

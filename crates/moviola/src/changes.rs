@@ -54,6 +54,11 @@ impl Changes {
         Ok(Changes(arguments.iter().map(key).collect::<Outcome<_>>()?))
     }
 
+    /// Whether there are any.
+    pub(crate) fn are_asked(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// The keys in which a run may differ from its checkpoints: those of now, and those that were changed
     /// before, which the newest checkpoint may be older than.
     ///
@@ -75,7 +80,7 @@ impl Changes {
         recipe: &Recipe,
         voice: Voice,
     ) -> Outcome {
-        if self.0.is_empty() {
+        if !self.are_asked() {
             return Ok(());
         }
         let Some(resumed) = resumed else {

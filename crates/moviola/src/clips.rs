@@ -1,14 +1,13 @@
 //! Which clips `preprocess` and `doctor` are about, and what they find of them.
 
 use std::cell::RefCell;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::builder::RangedU64ValueParser;
 use data::media;
 use data::preprocess::{
-    Buckets, Cause, DoctorReport, Extract, ManifestEntry, Media, Probe, Resampled, RgbFrame, Rules,
+    Buckets, Cause, DoctorReport, Extract, Frames, ManifestEntry, Media, Probe, Resampled, Rules,
     doctor, find_sources, read_captions, suggest,
 };
 use data::store::Bucket;
@@ -38,11 +37,11 @@ pub(crate) struct Clips {
     /// keeps its own]
     #[arg(long, value_name = "N")]
     fps: Option<f64>,
-    /// A word that every caption begins with, unless it has it already; clips without a caption get the
-    /// word alone
+    /// A word that every caption begins with, unless it has it already, as a whole word and in these letters;
+    /// clips without a caption get the word alone
     #[arg(long, value_name = "WORD")]
     trigger: Option<String>,
-    /// How much a clip may be enlarged before it is skipped instead; 1 is not at all
+    /// How much a clip may be enlarged before it is skipped instead; 1 is not at all, and 64 the most
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     enlarge: f64,
     /// How many times smaller references are encoded than their clips, in height and width; a model
@@ -105,8 +104,11 @@ impl Clips {
         if self.fps.is_some_and(|fps| !(fps.is_finite() && fps > 0.0 && fps <= 1000.0)) {
             return Err(Failure::refused("--fps: give a number above 0 and up to 1000, like 16"));
         }
-        if let Some(word) = &self.trigger {
-            trigger(&mut entries, word)?;
+        if let Some(word) = self.trigger_word()? {
+            // What cannot be read is told, not replaced.
+            for entry in entries.iter_mut().filter(|entry| entry.caption_fault.is_none()) {
+                entry.caption = Some(triggered(word, entry.caption.as_deref().unwrap_or_default()));
+            }
         }
         readable(&entries)?;
         Ok(Listed { entries, media, voice })
@@ -130,16 +132,25 @@ impl Clips {
         let mut captions = read_captions(&self.data)?;
         if captions.is_empty() {
             return Err(Failure::Refused(format!(
-                "--texts: {} holds no captions; write one a line",
+                "--texts: {} holds no captions; write one a line, or in the column `caption` of a table",
                 self.data.display()
             )));
         }
-        if let Some(word) = self.trigger.as_deref().map(str::trim) {
-            captions.iter_mut().filter(|own| !own.contains(word)).for_each(|own| {
-                *own = format!("{word}, {own}");
-            });
+        if let Some(word) = self.trigger_word()? {
+            captions.iter_mut().for_each(|own| *own = triggered(word, own));
         }
         Ok((captions, list.list()[0], self.fps.or(sizes.frame_rate).unwrap_or(1.0)))
+    }
+
+    /// The word that every caption begins with, if there is one.
+    ///
+    /// # Errors
+    /// It is empty.
+    fn trigger_word(&self) -> Outcome<Option<&str>> {
+        match self.trigger.as_deref().map(str::trim) {
+            Some("") => Err(Failure::refused("--trigger is empty; give a word, or leave it out")),
+            word => Ok(word),
+        }
     }
 
     /// The buckets asked for, those that suit the clips, or the model's own, under the rules of the model.
@@ -151,9 +162,11 @@ impl Clips {
         sizes: Option<ClipSizes>,
         listed: &Listed<'_>,
     ) -> Outcome<Buckets> {
-        if !(self.enlarge.is_finite() && self.enlarge > 0.0) {
-            let reason = format!("--enlarge is {}; give a number above 0, like 1.5", self.enlarge);
-            return Err(Failure::Refused(reason));
+        if !(self.enlarge > 0.0 && self.enlarge <= MOST_ENLARGED) {
+            return Err(Failure::Refused(format!(
+                "--enlarge is {:?}; give a number above 0 and up to {MOST_ENLARGED}, like 1.5",
+                self.enlarge
+            )));
         }
         let mut list: Vec<Bucket> = Vec::new();
         for own in &self.bucket {
@@ -242,23 +255,32 @@ impl Clips {
     }
 }
 
+/// A clip that is enlarged more shows a few of its pixels and nothing else.
+const MOST_ENLARGED: f64 = 64.0;
+
 /// What clips become where nobody names a model.
 const USUAL: Bucket = Bucket { frames: 81, height: 480, width: 832 };
 
-/// Puts a word before every caption that does not have it.
-fn trigger(entries: &mut [ManifestEntry], word: &str) -> Outcome {
-    let word = word.trim();
-    if word.is_empty() {
-        return Err(Failure::refused("--trigger is empty; give a word, or leave it out"));
+/// A caption with a word before it, unless it has it.
+fn triggered(word: &str, caption: &str) -> String {
+    match caption.trim() {
+        "" => word.to_owned(),
+        caption if has_word(caption, word) => caption.to_owned(),
+        caption => format!("{word}, {caption}"),
     }
-    for entry in entries {
-        entry.caption = Some(match entry.caption.as_deref().map(str::trim) {
-            None | Some("") => word.to_owned(),
-            Some(caption) if caption.contains(word) => caption.to_owned(),
-            Some(caption) => format!("{word}, {caption}"),
-        });
-    }
-    Ok(())
+}
+
+/// Whether a word, or several, stand in a text in these letters and not as a part of longer words.
+fn has_word(text: &str, word: &str) -> bool {
+    let joins =
+        |letter: Option<char>| letter.is_some_and(|own| own.is_alphanumeric() || own == '_');
+    let is_one = |left: Option<char>, right: Option<char>| joins(left) && joins(right);
+    text.char_indices().any(|(at, _)| {
+        let Some(rest) = text[at..].strip_prefix(word) else { return false };
+        let before = text[..at].chars().next_back();
+        !is_one(before, word.chars().next())
+            && !is_one(word.chars().next_back(), rest.chars().next())
+    })
 }
 
 /// Refuses videos where the programs that read them are missing, once for all of them.
@@ -305,11 +327,28 @@ impl Media for Watched<'_> {
         probe
     }
 
-    fn read(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
-    ) -> Result<(), Cause> {
-        self.media.read(path, each)
+    fn frames(&self, path: &Path) -> Result<Frames<'_>, Cause> {
+        self.media.frames(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::triggered;
+
+    /// A part of a word is not the word.
+    #[test]
+    fn a_trigger_is_there_as_whole_words_only() {
+        let caption = "a clip number 0";
+        for word in ["lip", "A", "numb", "clip num"] {
+            assert_eq!(triggered(word, caption), format!("{word}, {caption}"));
+        }
+        for word in ["a", "clip", "number 0", "a clip number 0"] {
+            assert_eq!(triggered(word, caption), caption, "{word}");
+        }
+        assert_eq!(triggered("lip", "clip, lip."), "clip, lip.");
+        assert_eq!(triggered("<x>", "a<x>b"), "a<x>b");
+        assert_eq!(triggered("sks", "sks_dog"), "sks, sks_dog");
+        assert_eq!(triggered("sks", "  "), "sks");
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::Device;
+use data::aside::Existing;
 use data::world::{Colour, MovingShape, Tone, WorldOptions};
 use engine::{Pipeline, Progress, Request, Setup, Solving};
 use recipe::{Answer, Exam, Score, ShapesConfig, Task};
@@ -17,7 +18,7 @@ use crate::job::Job;
 use crate::layout::LayoutArguments;
 use crate::ranked::Unseen;
 use crate::voice::Voice;
-use crate::{hardware, launch, output, questions, ranked, signals};
+use crate::{hardware, launch, output, places, questions, ranked, signals};
 
 /// Score a model of the shapes world: all scenes twice, from fixed seeds.
 #[derive(clap::Args, Clone, Debug)]
@@ -50,6 +51,9 @@ pub(crate) struct Arguments {
     /// Write everything as JSON
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Replace that file if it is there
+    #[arg(long, requires = "output")]
+    overwrite: bool,
     /// Leave a folder for each question: what it gives, the answer, and the command that makes it
     #[arg(long, value_name = "DIR", conflicts_with = "without_model")]
     questions: Option<PathBuf>,
@@ -105,6 +109,18 @@ fn examine(arguments: &Arguments, job: &Job, (voice, clock): (Voice, &Clock)) ->
     let task = arguments.task;
     if let Some(path) = &arguments.output {
         InputFiles::of_model(&arguments.model).spare(path)?;
+        let existing = if arguments.overwrite { Existing::Replace } else { Existing::Refuse };
+        places::spare_existing(path, existing, "--output")?;
+        if data::aside::is_pipe(path) {
+            let reason = format!(
+                "--output: {} is a pipe; give a file, or - for the standard output",
+                path.display()
+            );
+            return Err(Failure::Refused(reason));
+        }
+    }
+    if let Some(folder) = &arguments.questions {
+        questions::spare(folder)?;
     }
     if arguments.layout.is_given() && arguments.questions.is_some() {
         let reason = "--questions: they are answered again by one rank; leave the ranks out";

@@ -24,7 +24,29 @@ pub(crate) fn inspect(path: &Path) -> Outcome<Inspection> {
     if path.join("dataset.json").is_file() {
         return of_dataset(path);
     }
-    Ok(engine::inspect(path)?)
+    // What is a part of something is told as the whole, of which alone there is something to say.
+    let whole = path.parent().filter(|_| path.exists());
+    if let Some(whole) = whole.filter(|whole| whole.join("manifest.json").is_file())
+        && path.file_name().is_some_and(|name| name == "state.safetensors")
+    {
+        return of_checkpoint(whole);
+    }
+    if let Some(whole) = whole.filter(|_| path.is_dir() && path.ends_with("checkpoints")) {
+        return of_run(whole);
+    }
+    if path.extension().is_some_and(|own| own == "yaml" || own == "yml") {
+        return of_recipe(path);
+    }
+    match folder::lora::file(path) {
+        Ok(file) if path.is_dir() => Ok(engine::inspect(&file)?),
+        _ => Ok(engine::inspect(path)?),
+    }
+}
+
+fn of_recipe(path: &Path) -> Outcome<Inspection> {
+    let recipe = Recipe::read(path, &[])?;
+    let (title, about) = ("recipe".to_owned(), recipe_facts(&recipe));
+    Ok(Inspection { title, about, ..Inspection::default() })
 }
 
 fn fact(name: &str, value: impl ToString) -> Fact {

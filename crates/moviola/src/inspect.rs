@@ -24,13 +24,13 @@ pub(crate) struct Arguments {
     #[arg(long, requires = "path", conflicts_with = "machine")]
     quantization: bool,
     /// List every tensor with its type and shape.
-    #[arg(long, requires = "path", conflicts_with = "quantization")]
+    #[arg(long, requires = "path", conflicts_with_all = ["quantization", "machine"])]
     tensors: bool,
     /// Write it as JSON, with all metadata in full.
-    #[arg(long, requires = "path", conflicts_with = "quantization")]
+    #[arg(long, requires = "path", conflicts_with_all = ["quantization", "machine"])]
     json: bool,
     /// Threads to measure with [default: one per core].
-    #[arg(long, value_name = "N", requires = "machine")]
+    #[arg(long, value_name = "N", requires = "machine", conflicts_with = "path")]
     threads: Option<usize>,
 }
 

@@ -166,8 +166,16 @@ fn main() -> ExitCode {
 
 /// The arguments. A number may be negative wherever one is expected.
 fn parsed() -> Arguments {
-    let matches = command().get_matches();
-    Arguments::from_arg_matches(&matches).unwrap_or_else(|err| err.exit())
+    let read = command().try_get_matches();
+    let read = read.and_then(|matches| Arguments::from_arg_matches(&matches));
+    read.unwrap_or_else(|err| match err.use_stderr() {
+        // What was typed is told like any other value: without what a terminal obeys, and not at any length.
+        true => {
+            let _ = write!(std::io::stderr(), "{}", voice::harmless(&shortened(&err.to_string())));
+            std::process::exit(err.exit_code())
+        }
+        false => err.exit(),
+    })
 }
 
 /// The whole command.
@@ -212,6 +220,7 @@ fn shortened(text: &str) -> String {
         format!("{first} … {last}")
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n")
+        + if text.ends_with('\n') { "\n" } else { "" }
 }
 
 /// What the user typed, to be typed again in a shell.
@@ -228,10 +237,11 @@ fn command_line() -> String {
     format!("moviola {}", words.join(" "))
 }
 
-/// Prints what was asked for. A reader that has seen enough (`moviola … | head`) is no error.
+/// Prints what was asked for, without what a terminal obeys: names of files may hold anything. A reader that has seen enough (`moviola … | head`) is no error.
 fn say(text: std::fmt::Arguments<'_>) -> engine::Result<()> {
     let mut output = std::io::stdout();
-    match output.write_fmt(text).and_then(|()| output.flush()) {
+    let plain = voice::harmless(&text.to_string());
+    match output.write_all(plain.as_bytes()).and_then(|()| output.flush()) {
         Err(source) if source.kind() != ErrorKind::BrokenPipe => {
             Err(engine::Error::File { verb: "write", path: "the standard output".into(), source })
         }

@@ -41,6 +41,11 @@ impl Kind {
             None if aside::is_stdout(path) => Err(Failure::refused(
                 "--output - is the standard output; say what to write with --format, like --format gif",
             )),
+            None if extension.is_none() && nameless(path) => Err(Failure::Refused(format!(
+                "--output: {} is an extension without a name, like that of clip{}",
+                path.display(),
+                path.file_name().unwrap_or_default().display()
+            ))),
             None if extension.is_some_and(|own| own == WAV) => Ok(Kind::Sound),
             None => Ok(Kind::Clip(Format::of(path)?)),
         }
@@ -69,6 +74,24 @@ impl Kind {
             let names: Vec<&str> = Format::names().chain([WAV, FRAMES]).collect();
             format!("there is no such format; there are {}", names.join(", "))
         })
+    }
+}
+
+/// Whether a file is called as an extension is, which the system takes for the name of a folder.
+fn nameless(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str).and_then(|name| name.strip_prefix('.'));
+    name.is_some_and(|name| name == WAV || Format::named(name).is_some())
+}
+
+/// Refuses to replace a file, unless that is asked for; `flag` says where else to write.
+pub(crate) fn spare_existing(path: &Path, existing: Existing, flag: &str) -> Outcome {
+    let is_there = fs::symlink_metadata(path).is_ok_and(|_| !aside::is_special(path));
+    match is_there && !path.is_dir() && existing == Existing::Refuse {
+        true => Err(Failure::Refused(format!(
+            "{} exists; add --overwrite to replace it, or give {flag} another name",
+            path.display()
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -173,13 +196,7 @@ impl Places {
                 false => Ok(aside::check_writable_below(path).map_err(refused(path))?),
             };
         }
-        let is_there = fs::symlink_metadata(path).is_ok_and(|_| !aside::is_special(path));
-        if is_there && !path.is_dir() && self.existing == Existing::Refuse {
-            return Err(Failure::Refused(format!(
-                "{} exists; add --overwrite to replace it, or give {flag} another name",
-                path.display()
-            )));
-        }
+        spare_existing(path, self.existing, flag)?;
         Ok(aside::check_writable_below(path).map_err(refused(path))?)
     }
 

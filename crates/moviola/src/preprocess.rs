@@ -10,18 +10,19 @@ use clap::ValueEnum;
 use comm::Group;
 use data::aside::UNFINISHED;
 use data::preprocess::{
-    DoctorReport, Encode, Media, MediaFiles, Planned, Skipped, Summary, preprocess,
-    preprocess_texts,
+    Buckets, DoctorReport, Encode, Media, MediaFiles, Pieces, Planned, Skipped, Summary,
+    preprocess, preprocess_texts,
 };
-use data::store::{Dataset, Fingerprint, LATENTS, Writer};
-use engine::{EncoderSetup, FolderEncoder};
+use data::store::{Bucket, Dataset, Fingerprint, LATENTS, Writer};
+use engine::{EncoderSetup, FolderEncoder, machine_memory};
+use folder::ModelFolder;
 
 use crate::clips::Clips;
 use crate::crew::{self, Led};
 use crate::failure::{Failure, Outcome};
 use crate::launch::Process;
 use crate::signals::INTERRUPTED;
-use crate::voice::Voice;
+use crate::voice::{Voice, bytes};
 use crate::{device, hub, layout, signals, threads};
 
 /// Encode clips and captions for training.
@@ -37,10 +38,13 @@ pub(crate) struct Arguments {
     /// kept, those that are no longer listed are removed
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
-    /// --data is a file of captions, one a line, and there are no clips: for distillation, whose student
-    /// makes its own. --bucket is their size
+    /// --data is a file of captions, one a line, or a table with the column `caption`, and there are no clips:
+    /// for distillation, whose student makes its own. --bucket is their size
     #[arg(long)]
     texts: bool,
+    /// Encode clips of any size, even where this machine seems to have too little memory for them
+    #[arg(long)]
+    force: bool,
     /// The type that latents and embeddings are stored in; bf16 takes half the space
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
@@ -105,6 +109,9 @@ fn work(arguments: &Arguments, group: &Group, voice: Voice) -> Outcome<ExitCode>
         Dtype::Bf16 => FloatDType::BF16,
     };
     let model = folder::locate(&arguments.model, &hub::from_environment())?;
+    if arguments.texts {
+        serves_texts(&model)?;
+    }
     let opening = (group.size() > 1).then(|| group.busy("looking at clips", crew::LONGEST));
     let mut encoder = FolderEncoder::open(&model, &EncoderSetup { device, dtype })?;
     if arguments.texts {
@@ -112,13 +119,18 @@ fn work(arguments: &Arguments, group: &Group, voice: Voice) -> Outcome<ExitCode>
         return texts(arguments, encoder, group, voice);
     }
     let listed = arguments.clips.list(&MediaFiles, voice)?;
-    let buckets = arguments.clips.buckets(Some(encoder.sizes()), &listed)?;
+    let sizes = encoder.sizes();
+    let buckets = arguments.clips.buckets(Some(sizes), &listed)?;
+    if let Some(room) = machine_memory().filter(|_| !arguments.force) {
+        fits(&buckets, sizes.rules.size_step, room)?;
+    }
     let DoctorReport { planned, skipped } = arguments.clips.examine(&listed, &buckets);
     drop(opening);
     if group.rank() > 0 {
         return arguments.clips.at_rate(&MediaFiles, |media| {
+            let mut pieces = Pieces::of(media);
             crew::help(group, &planned, |clip| {
-                data::preprocess::tensors_of(clip, media, &mut encoder).ok()?.ok()
+                data::preprocess::tensors_of(clip, &mut pieces, &mut encoder).ok()?.ok()
             })
         });
     }
@@ -138,6 +150,54 @@ fn work(arguments: &Arguments, group: &Group, voice: Voice) -> Outcome<ExitCode>
     led.finish()?;
     tell(&summary.failed, voice);
     finish(&arguments.output, &summary, skipped.len())
+}
+
+/// Bytes of a pixel of a clip that is encoded: three channels in f32, as they are read, as a tensor, scaled, and
+/// as what the encoder takes.
+const CLIP_BYTES: u64 = 4 * 3 * 4;
+
+/// Bytes of a pixel of the frames that an encoder looks at together: two tensors of its first layer in f32, with as
+/// many channels as published ones have. It is less than they take, so that nothing is refused that would do.
+const FRAME_BYTES: u64 = 2 * 128 * 4;
+
+/// Sizes that are tried in search of one that fits: so many parts of the whole.
+const PARTS: usize = 32;
+
+/// Refuses buckets whose clips cannot be encoded in so many bytes.
+fn fits(buckets: &Buckets, step: usize, room: u64) -> Outcome {
+    let needs = |own: &Bucket| {
+        let pixels = own.height as u64 * own.width as u64;
+        pixels.saturating_mul(own.frames as u64 * CLIP_BYTES + FRAME_BYTES)
+    };
+    let Some(large) = buckets.list().iter().find(|own| needs(own) > room) else { return Ok(()) };
+    let side = |whole: usize, part: usize| (whole * part / PARTS / step * step).max(step);
+    let mut smaller = (1..PARTS).rev().map(|part| Bucket {
+        height: side(large.height, part),
+        width: side(large.width, part),
+        ..*large
+    });
+    let fitting = smaller.find(|own| needs(own) <= room);
+    let fitting = fitting.map_or_else(String::new, |own| format!("; {own} would fit"));
+    Err(Failure::Refused(format!(
+        "--bucket {large}: a clip of that size takes at least {} to encode, and this machine has {}{fitting}; give \
+         a smaller --bucket, or add --force to try",
+        bytes(needs(large)),
+        bytes(room)
+    )))
+}
+
+/// Refuses texts alone for a model that is shown pictures of each clip: nobody could be trained on them.
+fn serves_texts(model: &Path) -> Outcome {
+    let description =
+        families::describe(&ModelFolder::open(model)?).map_err(engine::Error::from)?;
+    if !description.shows_channels() && description.image_tokens.is_none() {
+        return Ok(());
+    }
+    Err(Failure::Refused(format!(
+        "--texts: {} is shown the first picture of every clip, and texts alone have none, so that no run could be \
+         trained on them; leave --texts out and give clips, or take a model of text to video",
+        model.display()
+    )))
 }
 
 /// Encodes captions alone.
@@ -263,5 +323,29 @@ fn no_other_files(output: &Path) -> Outcome {
             "{} is no dataset: it holds `{name}`; choose a new or an empty folder",
             output.display()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use data::preprocess::{Buckets, Rules};
+
+    use super::fits;
+
+    /// What is beyond memory is refused with the largest size that is not, and that one passes.
+    #[test]
+    fn buckets_beyond_memory_are_refused() {
+        let buckets =
+            |text: &str| Buckets::new(vec![text.parse().unwrap()], Rules::default()).unwrap();
+        let own = buckets("832x480x81");
+        assert!(fits(&own, 16, 8 << 30).is_ok(), "what people encode on a small machine");
+        let refused = fits(&buckets("16384x16384x5"), 16, 8 << 30).err().unwrap().to_string();
+        let named = "--bucket 16384x16384x5: a clip of that size takes at least 316.0 GiB";
+        for part in [named, "this machine has 8.0 GiB; 2560x2560x5 would fit", "--force"] {
+            assert!(refused.contains(part), "no `{part}` in: {refused}");
+        }
+        assert!(fits(&buckets("2560x2560x5"), 16, 8 << 30).is_ok());
+        let none = fits(&own, 16, 1 << 10).err().unwrap().to_string();
+        assert!(!none.contains("would fit"), "{none}");
     }
 }

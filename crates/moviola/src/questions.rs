@@ -10,6 +10,24 @@ use recipe::Answer;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
+/// Refuses a folder that holds something.
+///
+/// # Errors
+/// It does, or it is no folder.
+pub(crate) fn spare(folder: &Path) -> Outcome {
+    let is_free = match fs::read_dir(folder) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(err) => err.kind() == std::io::ErrorKind::NotFound,
+    };
+    match is_free {
+        true => Ok(()),
+        false => Err(Failure::Refused(format!(
+            "--questions: {} is there already; choose another name, or empty it",
+            folder.display()
+        ))),
+    }
+}
+
 /// Leaves a folder for each question of a request.
 ///
 /// # Errors

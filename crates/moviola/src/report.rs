@@ -1,10 +1,11 @@
 //! The page that a run leaves: what it was, what it learnt, what it made.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use data::media::{ClipWriter, Frame, FrameRate};
-use data::world::Judge;
+use data::world::{Judge, MovingShape};
 use journal::{CaptionedClip, Page, Verdict};
 use recipe::{
     Answer, ExpertConfig, LearnsConfig, Recipe, Score, SeenClip, ShapesConfig, Share, SourceConfig,
@@ -188,41 +189,73 @@ pub(crate) fn with_exam(
     let number = format!("{:.1} %", score.all.percent());
     let meaning = format!("of clips are right in shape, colour and direction ({})", score.all);
     let page = page.headline(&number, &meaning);
-    let page = introduction(shapes)?.iter().fold(page, |page, text| page.text(text));
-    let page = page.scores("Marks", rows).text(CHANCE);
+    let scenes = ShapesConfig { withheld: Vec::new(), ..shapes.clone() }.scenes()?;
+    let page = introduction(shapes, &scenes)?.iter().fold(page, |page, text| page.text(text));
+    let page = page.scores("Marks", rows).text(&chance(&scenes));
     let page = page.clips("All clips", shown).text(NOT_READ);
-    Ok(NEXT.iter().fold(page.text("What to do next:"), |page, text| page.text(text)))
+    let page = page.text("What to do next:");
+    Ok(next(folder, &scenes).iter().fold(page, |page, text| page.text(text)))
 }
 
 /// What a model that draws anything would score.
-const CHANCE: &str = "Chance: a model that drew any of the 48 scenes whatever it was asked for would be right in shape in 33 %, in colour and \
-                      in direction in 25 %, and in all three in 2.1 %; one that drew noise, in none.";
+fn chance(scenes: &[MovingShape]) -> String {
+    fn among<T: Ord>(all: impl Iterator<Item = T>) -> f64 {
+        100.0 / all.collect::<BTreeSet<T>>().len().max(1) as f64
+    }
+    let shape = among(scenes.iter().map(|own| own.shape.word()));
+    let colour = among(scenes.iter().map(|own| own.colour.word()));
+    let direction = among(scenes.iter().map(|own| own.direction.word()));
+    let all = 100.0 / scenes.len().max(1) as f64;
+    format!(
+        "Chance: a model that drew any of the {} scenes whatever it was asked for would be right in shape in {shape:.0} %, in colour in \
+         {colour:.0} %, in direction in {direction:.0} %, and in all three in {all:.1} %; one that drew noise, in none.",
+        scenes.len()
+    )
+}
 
 /// What the notes below clips mean.
 const NOT_READ: &str = "A judge looks at the pixels of each clip, not at what was asked for, and names shape, colour and direction only where \
                         they leave no doubt. \u{201c}Not read\u{201d} means that it named another one, or none; in brackets is what it measured, \
                         and the limit.";
 
-/// Commands that a newcomer may type.
-const NEXT: [&str; 3] = [
-    "moviola generate --model quickstart/model --prompt \u{201c}a blue square moves up\u{201d} --output square.gif makes a clip of your own.",
-    "moviola train recipes/quickstart.yaml --run runs/longer --set loop.steps=8000 learns for longer; recipes/learn/ has first frames, \
-     inpainting, sound and distillation on the same world.",
-    "moviola preprocess, train recipes/wan-lora.yaml and export do the same with your clips and a real model: docs/training.md.",
-];
+/// Commands that a newcomer may type: all of them work as they stand.
+fn next(folder: &Path, scenes: &[MovingShape]) -> [String; 3] {
+    let (run, model) = (quoted(folder), quoted(&folder.join("model")));
+    let square = scenes.iter().find(|own| own.to_string() == "a blue square moves up");
+    let caption = square.or(scenes.first()).map_or_else(String::new, ToString::to_string);
+    [
+        format!("moviola generate --model {model} --prompt '{caption}' --output clip.gif makes a clip of your own."),
+        format!(
+            "moviola quickstart --run {run} --set loop.steps=8000 learns for longer and is examined anew; recipes/learn/ of the repository \
+             has first frames, inpainting, sound and distillation on the same world."
+        ),
+        "moviola preprocess, train and export do the same with your clips and a real model: docs/training.md.".to_owned(),
+    ]
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-".contains(letter);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
 
 /// What a newcomer looks at.
-fn introduction(shapes: &ShapesConfig) -> Outcome<Vec<String>> {
+fn introduction(shapes: &ShapesConfig, scenes: &[MovingShape]) -> Outcome<Vec<String>> {
     let world = &shapes.world;
+    let colours: BTreeSet<&str> = scenes.iter().map(|own| own.colour.word()).collect();
+    let colours: Vec<&str> = colours.into_iter().collect();
     let mut all = vec![format!(
-        "A small transformer learnt from {} rendered clips of {} frames of {} x {} pixels: a circle, a square or a triangle in one of four \
-         colours moves in one of four directions, and a caption says which. It saw {} of the scenes. Then it made every scene twice from \
-         noise and its caption alone.",
+        "A small transformer learnt from {} rendered clips of {} frames of {} x {} pixels: a circle, a square or a triangle in {} moves in \
+         one of four directions, and a caption says which. It saw {} of {} scenes. Then it made every scene twice from noise and its \
+         caption alone.",
         shapes.clips,
         world.frames,
         world.width,
         world.height,
+        colours.join(" or "),
         shapes.scenes()?.len(),
+        scenes.len(),
     )];
     if !shapes.withheld.is_empty() {
         all.push(format!(
@@ -242,11 +275,27 @@ fn write_clip(path: &Path, answer: &Answer, rate: FrameRate) -> data::media::Res
     writer.finish()
 }
 
+/// Refuses what stands in the place of the page and is no file: whoever wrote into a pipe would wait for its reader.
+///
+/// # Errors
+/// It is one.
+pub(crate) fn check(folder: &Path) -> Outcome {
+    let path = folder.join(FILE);
+    match data::aside::is_special(&path) {
+        false => Ok(()),
+        true => Err(Failure::Refused(format!(
+            "{} is a pipe or a device, and the page of a run is a file; remove it",
+            path.display()
+        ))),
+    }
+}
+
 /// Leaves the page in the folder of the run.
 ///
 /// # Errors
 /// It cannot be written.
 pub(crate) fn write(page: Page, folder: &Path) -> Outcome {
+    check(folder)?;
     page.write(folder.join(FILE)).map_err(refused)
 }
 
@@ -254,7 +303,18 @@ pub(crate) fn write(page: Page, folder: &Path) -> Outcome {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use super::date;
+    use data::world::{Colour, MovingShape};
+
+    use super::{chance, date, quoted};
+
+    #[test]
+    fn chance_is_that_of_the_scenes_asked_for() {
+        let two = chance(&MovingShape::of(&[Colour::Red, Colour::Green]));
+        assert!(two.contains("the 24 scenes") && two.contains("in colour in 50 %"), "{two}");
+        assert!(two.contains("in all three in 4.2 %"), "{two}");
+        assert!(chance(&MovingShape::all()).contains("in colour in 25 %"));
+        assert_eq!(quoted("my run/it's".as_ref()), "'my run/it'\\''s'");
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {

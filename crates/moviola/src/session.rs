@@ -15,10 +15,10 @@ use train::{Callback, Ranks, Resumed, Trainer};
 
 use crate::changes::Changes;
 use crate::failure::{Failure, Outcome};
-use crate::hub;
 use crate::reporter::Reporter;
 use crate::voice::Voice;
 use crate::watch::{Goal, Watch};
+use crate::{hub, report};
 
 /// A training that is over.
 pub(crate) struct Learnt {
@@ -66,6 +66,10 @@ impl Going {
         };
         if is_first {
             self.changes.record(folder, resumed.as_ref(), recipe, voice)?;
+            if self.changes.are_asked() {
+                // A run that is over keeps them too, for when it is asked for more steps.
+                keep_recipe(recipe, folder)?;
+            }
         }
         let from = resumed.as_ref().map_or(0, |resumed| resumed.step);
         tell(resumed, voice);
@@ -104,6 +108,7 @@ pub(crate) fn learn(
     if size > 1 {
         voice.say(&told(ranks.mesh().shape(), recipe.shard(size)?));
     }
+    report::check(folder)?;
     let opening = ranks.busy("opening models and data");
     let negative = negative(recipe, device, hub, voice)?;
     let listeners = ranks.is_first().then(|| Listeners::new(recipe, name, folder));
@@ -120,6 +125,9 @@ pub(crate) fn learn(
         },
     };
     let Run { trainer, facts, .. } = recipe.build(environment)?;
+    for note in facts.notes.iter().filter(|_| listeners.is_some()) {
+        voice.warn(&format!("callbacks.validation: {note}"));
+    }
     if let Some(own) = &listeners {
         own.measure(&facts, size)?;
     }
@@ -237,10 +245,17 @@ fn keep(journal: &Journal, look: &Look<'_>) -> Outcome {
     journal.show(look.step, &pictures).map_err(fault)
 }
 
-/// Leaves the recipe in the run, with all that was set, so that the run goes on without another.
+/// Leaves the recipe in the run, with all that was set and changed, so that the run goes on without another, from any
+/// folder.
 fn keep_recipe(recipe: &Recipe, folder: &Path) -> Outcome {
-    let text = format!("# What this run was told, with every default.\n{}", recipe.to_yaml()?);
-    Ok(crate::output::write(&folder.join(RECIPE), text.as_bytes())?)
+    let mut text = "# What this run was told, with every default.\n".to_owned();
+    if !crate::changes::told(folder)?.is_empty() {
+        text += "# Some of it was changed on the way: changes.jsonl says what it was, and after which step.\n";
+    }
+    text += &recipe.to_yaml()?;
+    crate::output::write(&folder.join(RECIPE), text.as_bytes())?;
+    let here = std::env::current_dir().unwrap_or_default();
+    Ok(recipe.keep_working_folder(folder, &here)?)
 }
 
 /// Says where a run goes on.

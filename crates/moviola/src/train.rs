@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use comm::{Mesh, MeshShape};
 use journal::Page;
-use recipe::{Memory, Recipe};
+use recipe::{Location, Memory, Recipe};
 use serve::Viewer;
 
 use crate::changes::Changes;
@@ -24,7 +24,7 @@ use crate::{device, hardware, hub, layout, report, session, signals, threads};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// A YAML file; see recipes/ [default: the one that --run was begun with]
+    /// A YAML file; see recipes/ [default: the one that --run was begun with, or the run of --resume]
     #[arg(required_unless_present_any = ["schema", "keys", "run"])]
     recipe: Option<PathBuf>,
     /// The folder of the run: checkpoints, metrics, report. A run that is there goes on
@@ -93,8 +93,7 @@ const EXAMPLES: &str = "Examples:
   moviola train recipes/quickstart.yaml --run runs/shapes --watch
   moviola train --run runs/short --set loop.steps=400
   moviola train --run runs/short --change models.student.rate.peak=5e-5
-  moviola train --run runs/other --resume runs/short/checkpoints/checkpoint-00000200 \\
-      recipes/quickstart.yaml
+  moviola train --run runs/other --resume runs/short/checkpoints/checkpoint-00000200
   moviola train recipes/wan-lora.yaml --dry-run
   moviola train recipes/quickstart.yaml --run runs/shapes --ranks 2
   moviola train recipes/quickstart.yaml --run runs/shapes --data 2 --ulysses 2
@@ -118,7 +117,8 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     let path = recipe_of(arguments)?;
     let changed = Changes::asked(&arguments.change)?;
     let asked = [&arguments.set[..], &arguments.change, &degrees(arguments)].concat();
-    let recipe = Recipe::read(&path, &asked)?;
+    let recipe = Recipe::read(&path, &asked).map_err(|err| refused(err, arguments))?;
+    let recipe = recipe.begun_in(begun_in(arguments, &path)?);
     let device = device::parse(&arguments.device)?;
     let shape = recipe.mesh(layout::ranks_asked(arguments.ranks)?)?;
     if arguments.dry_run {
@@ -167,16 +167,60 @@ fn degrees(arguments: &Arguments) -> Vec<String> {
     said.map(|(key, degree)| format!("parallel.{key}={degree}")).collect()
 }
 
-/// The recipe that was named, or the one that a run keeps.
+/// The recipe that was named, or the one that the run keeps, or the run that it begins from.
 fn recipe_of(arguments: &Arguments) -> Outcome<PathBuf> {
-    let kept = arguments.run.as_ref().map(|run| run.join(session::RECIPE));
-    match (&arguments.recipe, kept) {
-        (Some(path), _) => Ok(path.clone()),
-        (None, Some(kept)) if kept.exists() => Ok(kept),
-        (None, _) => Err(Failure::refused(
-            "no recipe is given, and --run is no run that keeps one; write `moviola train RECIPE.yaml \
-             --run DIR`",
-        )),
+    if let Some(path) = &arguments.recipe {
+        return Ok(path.clone());
+    }
+    let resumed = arguments.resume.as_deref().map(|path| {
+        // A run, or a checkpoint of one.
+        let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let above = whole.parent().and_then(Path::parent);
+        [Some(path), above].map(|run| run.map(|run| run.join(session::RECIPE)))
+    });
+    let own = arguments.run.as_ref().map(|run| run.join(session::RECIPE));
+    let mut all = [own].into_iter().chain(resumed.into_iter().flatten()).flatten();
+    all.find(|kept| kept.exists()).ok_or_else(|| {
+        Failure::refused(
+            "no recipe is given, and neither --run nor --resume is of a run that keeps one; write \
+             `moviola train RECIPE.yaml --run DIR`",
+        )
+    })
+}
+
+/// Where the run began whose recipe this is, as it keeps it.
+fn begun_in(arguments: &Arguments, recipe: &Path) -> Outcome<Option<PathBuf>> {
+    let of_recipe = recipe.parent().filter(|_| recipe.ends_with(session::RECIPE));
+    for run in [arguments.run.as_deref(), of_recipe].into_iter().flatten() {
+        if let Some(folder) = recipe::working_folder(run)? {
+            return Ok(Some(folder));
+        }
+    }
+    Ok(None)
+}
+
+/// What is wrong with a recipe, by the flags that were typed.
+fn refused(error: recipe::Error, arguments: &Arguments) -> Failure {
+    match error {
+        recipe::Error::At { location: Location::Override(text), reason } => {
+            if arguments.change.contains(&text) {
+                // What is to be done about it is typed so too.
+                let reason = reason.replace("--set ", "--change ");
+                return Failure::Refused(format!("--change {text}: {reason}"));
+            }
+            let is_degree = degrees(arguments).contains(&text);
+            match text.strip_prefix("parallel.").filter(|_| is_degree) {
+                Some(degree) => Failure::Refused(format!("--{degree}: {reason}")),
+                None => Failure::Refused(format!("--set {text}: {reason}")),
+            }
+        }
+        recipe::Error::Several(all) => {
+            let line = |own| format!("  {}", refused(own, arguments));
+            let lines: Vec<String> = all.into_iter().map(line).collect();
+            let count = lines.len();
+            Failure::Refused(format!("{count} things are wrong:\n{}", lines.join("\n")))
+        }
+        error => error.into(),
     }
 }
 

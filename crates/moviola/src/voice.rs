@@ -126,7 +126,9 @@ impl Voice {
     fn note(&self, least: Loudness, level: &'static str, text: &str) {
         match self.format {
             _ if self.loudness < least => {}
-            LogFormat::Text if level == "warning" => line(&format!("warning: {text}")),
+            LogFormat::Text if level == "warning" => {
+                line(&format!("warning: {}", crate::shortened(text)));
+            }
             LogFormat::Text => line(text),
             LogFormat::Json => line(&object(level, [("message", json!(text))])),
         }
@@ -213,7 +215,7 @@ impl Meter {
                 bar.set_message(note.to_owned());
                 bar.set_position(done);
             }
-            Way::Lines if self.is_due(done) => self.tell(done, note),
+            Way::Lines if self.is_due(done, note) => self.tell(done, note),
             Way::Lines => {}
         }
     }
@@ -227,13 +229,13 @@ impl Meter {
     }
 
     /// Whether it is time for a line: after five seconds first, later every minute. The last step is
-    /// always told if some other was.
-    fn is_due(&self, done: u64) -> bool {
+    /// always told if some other was, or if there is more to say of it than that it is over.
+    fn is_due(&self, done: u64, note: &str) -> bool {
         const SHORTEST: Duration = Duration::from_secs(5);
         const LONGEST: Duration = Duration::from_secs(60);
         let usual = (self.begun.elapsed() / 10).clamp(SHORTEST, LONGEST);
         let is_new = done > self.from && self.said != Some(done);
-        let ends = done == self.total && self.said.is_some();
+        let ends = done == self.total && (self.said.is_some() || !note.is_empty());
         is_new && (ends || self.last.elapsed() >= self.voice.every.unwrap_or(usual))
     }
 
@@ -306,7 +308,7 @@ fn line(text: &str) {
 }
 
 /// The same with control characters as what they are: a file or an argument may hold any, and a terminal obeys.
-fn harmless(text: &str) -> String {
+pub(crate) fn harmless(text: &str) -> String {
     let obeyed = |letter: &char| letter.is_control() && !matches!(letter, '\n' | '\t');
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {

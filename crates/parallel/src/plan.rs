@@ -117,6 +117,16 @@ impl Plan {
             );
             return refuse("ranks", reason);
         }
+        let (shared, branches) = (degree(Axis::Cfg), workload.branches);
+        // Two ranks wait out what is not guided; whoever says more took the degree for the scale of guidance.
+        if shared > branches.max(2) {
+            let reason = format!(
+                "{shared} ranks share the {branches} predictions of a step; the nearest is {}. How strong guidance is, \
+                 --guidance says",
+                branches.max(1)
+            );
+            return refuse(Axis::Cfg, reason);
+        }
         let tensor = degree(Axis::Tensor);
         if !workload.heads.is_multiple_of(tensor) {
             let near = nearest(tensor, |other| workload.heads.is_multiple_of(other));
@@ -373,6 +383,7 @@ mod tests {
                 "8 ranks share a sequence of 7 tokens; the nearest is 3",
             ),
             (&[(Axis::Cfg, 0)], "cfg: it is 0; give 1 or more"),
+            (&[(Axis::Cfg, 7)], "cfg: 7 ranks share the 2 predictions of a step; the nearest is 2"),
             (
                 &[(Axis::Pipeline, 5)],
                 "pipeline: 5 stages are more than the 4 blocks; the nearest is 4",

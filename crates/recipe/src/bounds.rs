@@ -1,6 +1,10 @@
 //! Numbers that no run has. Beyond them products of sizes would no longer be numbers, and what a run needs
 //! could not even be counted.
 
+use std::path::Path;
+
+use folder::ModelFolder;
+
 use crate::idle::Idle;
 use crate::schema::{LearnsConfig, Recipe, SourceConfig, TrainedConfig};
 
@@ -75,6 +79,23 @@ impl Recipe {
             _ => format!("`{key}` is {value}; it is at most {most}"),
         };
         Some(Idle { key, reason })
+    }
+}
+
+impl Recipe {
+    /// That the student makes no clips of the size that validation asks for. A student that is not on this machine yet
+    /// is asked when it is opened.
+    pub(crate) fn size_of_looks(&self) -> Option<Idle> {
+        let (size, student) = (self.callbacks.validation.as_ref()?.size?, &self.models.student);
+        let description = match (&student.new, &student.from) {
+            (Some(new), _) => new.make().ok()?.0.description,
+            (None, from) => {
+                families::describe(&ModelFolder::open(Path::new(from.as_ref()?)).ok()?).ok()?
+            }
+        };
+        let refusal = description.geometry.latents(size).err()?;
+        let key = "callbacks.validation.size".to_owned();
+        Some(Idle { reason: format!("{key}: {refusal}"), key })
     }
 }
 

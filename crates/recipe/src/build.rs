@@ -34,6 +34,7 @@ use crate::schema::{
 };
 use crate::students::Learner;
 use crate::validation::Recorder;
+use crate::values::within;
 
 /// Keys of a recipe that may change between the parts of one run: how long it goes, what is kept, on how many
 /// ranks, and who looks on.
@@ -79,6 +80,8 @@ pub struct Facts {
     /// Floating-point operations that a token takes forward and back, those of attention aside: six
     /// for each parameter of a matrix that learns, four for one that only hands gradients on.
     pub flops_per_token: f64,
+    /// What there is to say of the clips that validation makes: words that are not known, pictures that are cropped.
+    pub notes: Vec<String>,
 }
 
 /// What building a run needs beside its recipe.
@@ -131,6 +134,7 @@ impl Recipe {
         }
         let average = looked[0].average.clone();
         callbacks.extend(environment.callbacks);
+        let notes = validation.as_ref().map_or_else(Vec::new, |look| look.notes.clone());
         let looks = validation.filter(|_| environment.folder.is_some());
         let looks = looks.map(|look| look.on(mesh.world())).transpose()?;
         match (looks, folder) {
@@ -160,7 +164,7 @@ impl Recipe {
         let [own, learns] = sizes[0];
         let flops_per_token = 4.0 * own as f64 + 2.0 * learns.min(own) as f64;
         let [parameters, learning] = [0, 1].map(|at| sizes.iter().map(|size| size[at]).sum());
-        let facts = Facts { family, parameters, learning, samples, flops_per_token };
+        let facts = Facts { family, parameters, learning, samples, flops_per_token, notes };
         Ok(Run { trainer, average, facts })
     }
 
@@ -176,7 +180,7 @@ impl Recipe {
             device: device.clone(),
             dtype: FloatDType::F32,
         };
-        let folder = model::locate(STUDENT, from, hub)?;
+        let folder = model::locate(STUDENT, &self.located(from), hub)?;
         let embedding = engine::encode_negative_prompt(&folder, &prompt.text, &setup)?;
         Ok(Some(embedding.context()))
     }
@@ -205,10 +209,12 @@ impl Recipe {
     ) -> Result<Model> {
         match (&config.new, &config.from, &config.weights) {
             (Some(new), _, _) => Model::new(new, self.run.seed, device),
-            (None, Some(from), None) => Model::of_role(role, (from, expert), device, hub),
+            (None, Some(from), None) => {
+                Model::of_role(role, (&self.located(from), expert), device, hub)
+            }
             (None, Some(from), Some(file)) => {
-                let model = Model::of_role(role, (from, expert), device, hub)?;
-                let model = model.with_weights(Path::new(file), device);
+                let model = Model::of_role(role, (&self.located(from), expert), device, hub)?;
+                let model = model.with_weights(Path::new(&self.located(file)), device);
                 model.map_err(|err| Error::Recipe(format!("models.{role}.weights: {err}")))
             }
             (None, None, _) => Err(Error::Recipe(format!("models.{role} comes from nowhere"))),
@@ -228,11 +234,7 @@ impl Recipe {
         let layout = Recipe::schedule(mesh, model.description.family.splits, recompute);
         let (optimizer, sharding) = (config.optimizer.clone(), sharding.cloned());
         let training = Training { learns, optimizer, learning_rate, layout, sharding };
-        let begun = match &config.learns {
-            LearnsConfig::Lora(lora) => begun(lora, &model)
-                .map_err(|err| Error::Recipe(format!("models.{role}.learns.from: {err}")))?,
-            LearnsConfig::All | LearnsConfig::Only { .. } => Vec::new(),
-        };
+        let begun = self.begins(role, &config.learns, &model)?;
         let network = network(role, Arc::clone(model.network()), config.products)?;
         let mut trained = Trained::new(role, network, model.store, training)?;
         for (name, parameter) in begun {
@@ -329,8 +331,11 @@ impl Recipe {
     pub(crate) fn strategy(&self, student: &Model) -> Result<Flexible> {
         let video = self.levels.video.sampler()?;
         let audio = self.levels.audio.map_or(Ok(video), |audio| audio.sampler())?;
-        let [video, audio] = [video, audio].map(|own| own.within(student.levels()));
-        let samplers = Tracks { video: Some(video?), audio: Some(audio?) };
+        let of_sound = if self.levels.audio.is_some() { "levels.audio" } else { "levels.video" };
+        let samplers = Tracks {
+            video: Some(within("levels.video", video, student.levels())?),
+            audio: Some(within(of_sound, audio, student.levels())?),
+        };
         let strategy = Flexible::new(&self.strategy, student.description.geometry, samplers)?;
         Ok(if self.levels.stratified { strategy.stratified() } else { strategy })
     }
@@ -360,10 +365,17 @@ impl Recipe {
                 }
             }
             SourceConfig::Store(StoreConfig { path }) => {
-                let part = PartConfig { path: path.clone(), repeats: None, weight: None };
+                let path = self.located(path);
+                let part = PartConfig { path, repeats: None, weight: None };
                 self.stored(&[part], student)?
             }
-            SourceConfig::Mix(MixConfig { of }) => self.stored(of, student)?,
+            SourceConfig::Mix(MixConfig { of }) => {
+                let placed = |part: &PartConfig| PartConfig {
+                    path: self.located(&part.path),
+                    ..part.clone()
+                };
+                self.stored(&of.iter().map(placed).collect::<Vec<_>>(), student)?
+            }
         };
         let Stored { samples, null, identity, parts } = stored;
         let (text, patch) = (student.text, student.description.geometry.patch);
@@ -405,9 +417,36 @@ fn network(
     }
 }
 
+impl Recipe {
+    /// What the adapters of a role begin as, if not as nothing.
+    ///
+    /// # Errors
+    /// The file that they are to begin as cannot be read, or is not of these layers.
+    pub(crate) fn begins(
+        &self,
+        role: &str,
+        learns: &LearnsConfig,
+        model: &Model,
+    ) -> Result<Vec<(String, Parameter)>> {
+        let LearnsConfig::Lora(lora) = learns else { return Ok(Vec::new()) };
+        let Some(path) = &lora.from else { return Ok(Vec::new()) };
+        begun(&self.located(path), lora, model)
+            .map_err(|err| Error::Recipe(format!("models.{role}.learns.from: {err}")))
+    }
+}
+
 /// The adapters of a LoRA file as parameters that learn, as strong as they were.
-fn begun(config: &LoraConfig, model: &Model) -> Result<Vec<(String, Parameter)>> {
-    let Some(path) = &config.from else { return Ok(Vec::new()) };
+fn begun(path: &str, config: &LoraConfig, model: &Model) -> Result<Vec<(String, Parameter)>> {
+    let own =
+        ["high", "low"].get(model.expert).filter(|_| model.description.transformers.len() > 1);
+    let said = folder::metadata(&lora::file(Path::new(path))?)?;
+    if let (Some(own), Some(said)) = (own, said.get("expert"))
+        && said != own
+    {
+        return Err(Error::Recipe(format!(
+            "{path} learnt as the {said} expert, and this is the {own} one"
+        )));
+    }
     let source = LoraSource { path: path.into(), scale: 1.0 };
     let names = model.description.family.lora_names();
     let device =

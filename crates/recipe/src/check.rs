@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::document::{Kind, Location, Node};
 use crate::error::{Error, Result};
-use crate::synonyms::elsewhere;
+use crate::synonyms::{chosen_elsewhere, elsewhere};
 
 /// Checks a document against a schema.
 ///
@@ -225,8 +225,12 @@ fn choose<'w, 'a>(
 }
 
 fn no_name(node: &Node, text: &str, names: &[&str], path: &str) -> Result<()> {
-    let near = most_similar(text, names.iter().copied());
-    let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    let near = match chosen_elsewhere(path, text) {
+        Some(here) => format!("; {here}"),
+        None => most_similar(text, names.iter().copied())
+            .map(|near| format!("; did you mean `{near}`?"))
+            .unwrap_or_default(),
+    };
     let all = names.join(", ");
     fault(&node.place, format!("{} is `{text}`, but it is one of {all}{near}", section(path)))
 }
@@ -247,7 +251,10 @@ fn named(node: &Node, text: &str, ways: &[&Vec<&Value>], path: &str) -> Result<(
 }
 
 fn in_range(node: &Node, number: Option<f64>, parts: &[&Value], path: &str) -> Result<()> {
-    let bound = |key: &str| parts.iter().find_map(|part| part[key].as_f64());
+    // What a real number may be is for editors: whoever uses it says why it cannot be.
+    let whole: Vec<&&Value> =
+        parts.iter().filter(|part| types(part).contains(&"integer")).collect();
+    let bound = |key: &str| whole.iter().find_map(|part| part[key].as_f64());
     let number = number.unwrap_or(f64::NAN);
     match (bound("minimum"), bound("maximum")) {
         (Some(least), _) if number < least => {

@@ -87,8 +87,17 @@ impl Node {
     /// # Errors
     /// It is not YAML.
     pub(crate) fn parse(text: &str, path: &Path) -> Result<Node> {
-        let raw: Spanned<Raw> = serde_saphyr::from_str(text)
-            .map_err(|err| Error::Yaml { path: path.to_owned(), reason: first_line(&err) })?;
+        let refused = |err: serde_saphyr::Error| {
+            let (path, reason) = (path.to_owned(), told(&err));
+            match err.without_snippet() {
+                serde_saphyr::Error::DuplicateMappingKey { location, .. } => {
+                    let location = Location::File(path, location.line(), location.column());
+                    Error::At { location, reason }
+                }
+                _ => Error::Yaml { path, reason },
+            }
+        };
+        let raw: Spanned<Raw> = serde_saphyr::from_str(text).map_err(refused)?;
         Ok(raw.placed(&|line, column| Location::File(path.to_owned(), line, column)))
     }
 
@@ -104,8 +113,7 @@ impl Node {
         let (path, value) = argument
             .split_once('=')
             .ok_or_else(|| wrong("it is not of the form key.key=value".to_owned()))?;
-        let raw: Spanned<Raw> =
-            serde_saphyr::from_str(value).map_err(|err| wrong(first_line(&err)))?;
+        let raw: Spanned<Raw> = serde_saphyr::from_str(value).map_err(|err| wrong(told(&err)))?;
         let place = Location::Override(argument.to_owned());
         let value = raw.placed(&|_, _| place.clone());
         let mut node = self;
@@ -160,16 +168,35 @@ impl Node {
 
     /// The same without places.
     pub(crate) fn value(&self) -> Value {
+        self.value_with(&|number, _| number.clone())
+    }
+
+    /// The same with other numbers.
+    pub(crate) fn value_with(&self, other: &dyn Fn(&Number, &Location) -> Number) -> Value {
         match &self.kind {
             Kind::Null => Value::Null,
             Kind::Bool(value) => Value::Bool(*value),
-            Kind::Number(number) => Value::Number(number.clone()),
+            Kind::Number(number) => Value::Number(other(number, &self.place)),
             Kind::Text(text) => Value::String(text.clone()),
-            Kind::List(items) => items.iter().map(Node::value).collect(),
+            Kind::List(items) => items.iter().map(|node| node.value_with(other)).collect(),
             Kind::Map(entries) => {
-                entries.iter().map(|(key, _, node)| (key.clone(), node.value())).collect()
+                let own = |node: &Node| node.value_with(other);
+                entries.iter().map(|(key, _, node)| (key.clone(), own(node))).collect()
             }
         }
+    }
+}
+
+/// What the parser says, in our words where it speaks of settings of its own.
+fn told(error: &serde_saphyr::Error) -> String {
+    match error.without_snippet() {
+        serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => {
+            format!("key `{key}` stands twice in its section; keep one of them")
+        }
+        serde_saphyr::Error::DuplicateMappingKey { key: None, .. } => {
+            "a key stands twice in its section; keep one of them".to_owned()
+        }
+        _ => first_line(error),
     }
 }
 

@@ -22,6 +22,7 @@ impl Recipe {
         // Roles often come from one folder, which need not be read again for each.
         let mut hashed: BTreeMap<String, String> = BTreeMap::new();
         let mut of_folder = |from: &str, expert: Option<ExpertConfig>| -> Result<String> {
+            let from = &self.located(from);
             let component = match expert {
                 Some(ExpertConfig::Low) => "transformer_2",
                 _ => "transformer",
@@ -43,11 +44,11 @@ impl Recipe {
             };
             origins.insert(format!("the weights of the {role}"), hash);
             if let Some(file) = &config.weights {
-                let hash = hash_files(&[PathBuf::from(file)])?;
+                let hash = hash_files(&[PathBuf::from(self.located(file))])?;
                 origins.insert(format!("the given weights of the {role}"), hash);
             }
             if let LearnsConfig::Lora(LoraConfig { from: Some(file), .. }) = &config.learns {
-                let hash = hash_files(&[folder::lora::file(Path::new(file))?])?;
+                let hash = hash_files(&[folder::lora::file(Path::new(&self.located(file)))?])?;
                 origins.insert(format!("the LoRA that the {role} began as"), hash);
             }
         }

@@ -32,6 +32,7 @@ mod students;
 mod synonyms;
 mod validation;
 mod values;
+mod working_folder;
 
 pub use self::parallel::ParallelConfig;
 pub use build::{CHANGEABLE, Environment, FREE, Facts, Run};
@@ -49,3 +50,4 @@ pub use new::NewConfig;
 pub use schema::*;
 pub use score::{Score, Share};
 pub use validation::Recorder;
+pub use working_folder::working_folder;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use train::Strategy;
 
 use crate::error::{Error, Result};
+use crate::feed::Picked;
 use crate::model::Model;
 use crate::schema::{MethodConfig, Recipe};
 
@@ -20,7 +21,7 @@ use crate::schema::{MethodConfig, Recipe};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MixConfig {
-    /// The folders. Samples are held out at the end of the last.
+    /// The folders. Each holds out its share of `data.held_out`, at its end.
     pub of: Vec<PartConfig>,
 }
 
@@ -37,6 +38,7 @@ pub struct PartConfig {
     /// Its share of all samples that are seen, beside the weights of the others. It becomes whole repeats, within
     /// a twentieth.
     #[serde(default)]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub weight: Option<f64>,
 }
 
@@ -77,13 +79,13 @@ impl MixConfig {
 
 /// Samples as they lie in their folders.
 pub(crate) struct Stored {
-    /// All of them, once.
+    /// All of them, once; those that are held out come last.
     pub(crate) samples: Arc<dyn Samples>,
     /// What stands for a dropped caption, by key.
     pub(crate) null: BTreeMap<String, TensorData>,
     /// The hash of what they are.
     pub(crate) identity: String,
-    /// How many samples each folder has, and how often each is seen.
+    /// How many samples of each folder come first, and how often each is seen.
     pub(crate) parts: Vec<(usize, u64)>,
 }
 
@@ -123,13 +125,25 @@ impl Recipe {
             }
         };
         let counts: Vec<usize> = all.iter().map(|own| own.len()).collect();
-        let repeats = repeats(parts, &counts);
         let null = all[0].null_text()?;
-        let samples: Arc<dyn Samples> = match samples.len() {
-            1 => samples.remove(0),
-            _ => Arc::new(Joined(samples)),
+        if samples.len() == 1 {
+            let parts = counts.iter().copied().zip(repeats(parts, &counts)?).collect();
+            return Ok(Stored { samples: samples.remove(0), null, identity, parts });
+        }
+        let held_out = shares(parts, &counts, self.data.held_out)?;
+        let samples: Arc<dyn Samples> = Arc::new(Joined(samples));
+        // What is held out decides what is learnt: a run goes on with the same only.
+        let (samples, identity) = match self.data.held_out {
+            0 => (samples, identity),
+            _ => (
+                Picked::of(&samples, held_out_last(&counts, &held_out)),
+                hash_parts(&[identity.as_bytes(), format!("held out {held_out:?}").as_bytes()]),
+            ),
         };
-        Ok(Stored { samples, null, identity, parts: counts.into_iter().zip(repeats).collect() })
+        let learnt: Vec<usize> =
+            counts.iter().zip(&held_out).map(|(count, held_out)| count - held_out).collect();
+        let repeats = repeats(parts, &learnt)?;
+        Ok(Stored { samples, null, identity, parts: learnt.into_iter().zip(repeats).collect() })
     }
 }
 
@@ -192,21 +206,78 @@ impl Samples for Blank {
     }
 }
 
-/// How often each folder is seen: what is said, or the fewest whole numbers that come near the weights.
-fn repeats(parts: &[PartConfig], counts: &[usize]) -> Vec<u64> {
+/// How many samples each folder holds out: as many of `held_out` as it has of all, to the nearest, and never its last.
+///
+/// # Errors
+/// A folder would be left without a sample to learn from.
+fn shares(parts: &[PartConfig], counts: &[usize], held_out: usize) -> Result<Vec<usize>> {
+    let all: usize = counts.iter().sum();
+    let most: usize = counts.iter().map(|count| count.saturating_sub(1)).sum();
+    if held_out > most {
+        let (_, part) = counts.iter().zip(parts).min_by_key(|(count, _)| **count).expect("one");
+        return Err(Error::Recipe(format!(
+            "data.held_out is {held_out} of {all} samples, which would leave folders of `data.source.of` without any to \
+             learn from, like {}; hold out {most} at the most",
+            part.path
+        )));
+    }
+    let mut shares = vec![0; counts.len()];
+    for _ in 0..held_out {
+        // The one that is furthest behind its share; of equals the first.
+        let behind = |at: usize| {
+            let (own, count) = (shares[at], counts[at]);
+            (held_out * count) as f64 / all as f64 - own as f64
+        };
+        let free = (0..counts.len()).rev().filter(|at| shares[*at] + 1 < counts[*at]);
+        let next = free.max_by(|a, b| behind(*a).total_cmp(&behind(*b)));
+        shares[next.expect("there are enough")] += 1;
+    }
+    Ok(shares)
+}
+
+/// The places of the samples of all folders, those that are held out behind those that are learnt from.
+fn held_out_last(counts: &[usize], held_out: &[usize]) -> Vec<usize> {
+    let (mut places, mut last) = (Vec::new(), Vec::new());
+    let mut first = 0;
+    for (count, held_out) in counts.iter().zip(held_out) {
+        let end = first + count;
+        places.extend(first..end - held_out);
+        last.extend(end - held_out..end);
+        first = end;
+    }
+    places.extend(last);
+    places
+}
+
+/// How often each folder is seen: what is said, or the fewest whole numbers that come near the weights, where each has
+/// so many samples to learn from.
+///
+/// # Errors
+/// One would have to be seen too often.
+fn repeats(parts: &[PartConfig], counts: &[usize]) -> Result<Vec<u64>> {
     let weights: Option<Vec<f64>> = parts.iter().map(|part| part.weight).collect();
     let Some(weights) = weights else {
-        return parts.iter().map(|part| part.repeats.unwrap_or(1)).collect();
+        return Ok(parts.iter().map(|part| part.repeats.unwrap_or(1)).collect());
     };
     let each = weights.iter().zip(counts).map(|(weight, count)| weight / (*count).max(1) as f64);
     let each: Vec<f64> = each.collect();
     let least = each.iter().copied().fold(f64::INFINITY, f64::min);
     let of =
         |times: u64| -> Vec<f64> { each.iter().map(|own| own / least * times as f64).collect() };
-    let near = |wanted: &f64| (wanted.round() / wanted - 1.0).abs() <= TOLERANCE;
-    let found = (1..=100).map(of).find(|all| all.iter().all(near));
-    let found = found.unwrap_or_else(|| of(100));
-    found.iter().map(|wanted| (wanted.round() as u64).clamp(1, MOST_REPEATS)).collect()
+    let fits = |wanted: &f64| {
+        (wanted.round() / wanted - 1.0).abs() <= TOLERANCE && wanted.round() <= MOST_REPEATS as f64
+    };
+    match (1..=100).map(of).find(|all| all.iter().all(fits)) {
+        Some(found) => Ok(found.iter().map(|wanted| wanted.round() as u64).collect()),
+        None => {
+            let own = each.iter().zip(parts).max_by(|(a, _), (b, _)| a.total_cmp(b));
+            let path = own.map_or("", |(_, part)| part.path.as_str());
+            Err(Error::Recipe(format!(
+                "data.source.of: the weights ask for each sample of {path} more than {MOST_REPEATS} times as often as \
+                 for others, which no epoch holds; give it a smaller weight, or others a larger one"
+            )))
+        }
+    }
 }
 
 /// The places of the first `learnt` samples, each as often as its folder is seen.
@@ -273,7 +344,7 @@ mod tests {
         let of = |weights: &[f64], counts: &[usize]| {
             let parts: Vec<PartConfig> =
                 weights.iter().map(|weight| part(None, Some(*weight))).collect();
-            repeats(&parts, counts)
+            repeats(&parts, counts).unwrap()
         };
         assert_eq!(of(&[1.0, 1.0], &[100, 100]), [1, 1]);
         assert_eq!(of(&[1.0, 1.0], &[100, 20]), [1, 5]);
@@ -288,7 +359,55 @@ mod tests {
             let (share, want) = (seen[0] / seen[1], weights[0] / weights[1]);
             assert!((share / want - 1.0).abs() < 2.5 * TOLERANCE, "{found:?}: {share}, not {want}");
         }
-        assert_eq!(repeats(&[part(Some(3), None), part(None, None)], &[5, 5]), [3, 1]);
+        let said = repeats(&[part(Some(3), None), part(None, None)], &[5, 5]);
+        assert_eq!(said.unwrap(), [3, 1]);
+    }
+
+    /// A ratio that no epoch holds is refused by the name of the folder, and not cut down.
+    #[test]
+    fn ratios_beyond_all_repeats_are_refused() {
+        let of = |weights: [f64; 2], counts: [usize; 2]| {
+            let [mut a, mut b] = weights.map(|weight| part(None, Some(weight)));
+            (a.path, b.path) = ("a".to_owned(), "b".to_owned());
+            repeats(&[a, b], &counts)
+        };
+        assert_eq!(of([1.0, 10_000.0], [3, 3]).unwrap(), [1, 10_000]);
+        assert_eq!(of([1.0, 150.3], [1, 1]).unwrap(), [1, 150]);
+        for (weights, counts) in [
+            ([1.0, 10_001.0], [3, 3]),
+            ([1.0, 1.0], [30_000, 2]),
+            ([1e-300, 1e300], [1, 1]),
+            ([5e-324, 1.0], [2, 2]),
+        ] {
+            let refused = of(weights, counts).unwrap_err().to_string();
+            assert!(refused.contains("sample of b more than 10000 times"), "{refused}");
+        }
+    }
+
+    /// Every folder holds out its share, so that weights are those of what is learnt.
+    #[test]
+    fn folders_hold_out_their_shares() {
+        let parts = [part(None, Some(0.5)), part(None, Some(0.5))];
+        let share = |counts: [usize; 2], held_out| shares(&parts, &counts, held_out);
+        for (counts, held_out, wanted) in [
+            ([15, 6], 0, [0, 0]),
+            ([15, 6], 5, [4, 1]),
+            ([15, 6], 6, [4, 2]),
+            ([15, 6], 19, [14, 5]),
+            ([1, 9], 5, [0, 5]),
+            ([4, 4], 1, [1, 0]),
+        ] {
+            let found = share(counts, held_out).unwrap();
+            assert_eq!(found, wanted, "{held_out} of {counts:?}");
+            let learnt = [counts[0] - found[0], counts[1] - found[1]];
+            let repeats = repeats(&parts, &learnt).unwrap();
+            let seen = [0, 1].map(|at| learnt[at] as f64 * repeats[at] as f64);
+            assert!((seen[0] / seen[1] - 1.0).abs() <= 2.5 * TOLERANCE, "{held_out}: {seen:?}");
+        }
+        let refused = share([15, 6], 20).unwrap_err().to_string();
+        assert!(refused.contains("hold out 19 at the most"), "{refused}");
+        assert_eq!(held_out_last(&[3, 2], &[1, 1]), [0, 1, 3, 2, 4]);
+        assert_eq!(held_out_last(&[3, 2], &[0, 0]), [0, 1, 2, 3, 4]);
     }
 
     #[test]

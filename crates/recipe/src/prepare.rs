@@ -107,10 +107,11 @@ impl Recipe {
         self.learning_rate("critic", config, self.method.horizon("critic", self.run.steps))?;
         let kind = Kind::of(student);
         let inputs = inputs_of(student, trial, strategy)?;
-        let teacher = Model::of_role("teacher", (&teacher.from, None), device, hub)?;
+        let teacher = Model::of_role("teacher", (&self.located(&teacher.from), None), device, hub)?;
         kind.check("teacher", &teacher, &inputs)?;
         let critic = self.model("critic", (config, config.expert), device, hub)?;
         kind.check("critic", &critic, &inputs)?;
+        self.begins("critic", &config.learns, &critic)?;
         Ok(Some(Models { teacher, critic, config }))
     }
 }

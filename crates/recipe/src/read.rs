@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::check::check;
-use crate::document::Node;
+use crate::document::{Location, Node};
 use crate::error::{Error, Result};
 use crate::idle::Idle;
 use crate::schema::Recipe;
@@ -36,7 +36,8 @@ impl Recipe {
             Err(Error::Several(all)) => all,
             Err(one) => vec![one],
         };
-        let recipe: Recipe = match serde_json::from_value(document.value()) {
+        let value = document.value_with(&|number, place| counted(number, place, &complaints));
+        let recipe: Recipe = match serde_json::from_value(value) {
             Ok(recipe) => recipe,
             Err(err) => {
                 Error::unless_none(complaints)?;
@@ -48,13 +49,10 @@ impl Recipe {
             reason,
         };
         let keys = recipe.beyond().into_iter().chain(recipe.wrong_values()).chain(recipe.idle());
+        let keys = keys.chain(recipe.size_of_looks());
         for complaint in recipe.agree().err().into_iter().chain(keys.map(place)) {
             // What the schema says of a value is not said again.
-            let is_new = |own: &Error| match (own, &complaint) {
-                (Error::At { location: own, .. }, Error::At { location, .. }) => own != location,
-                _ => true,
-            };
-            if complaints.iter().all(is_new) {
+            if !complaints.iter().any(|own| says_already(own, &complaint)) {
                 complaints.push(complaint);
             }
         }
@@ -85,3 +83,40 @@ impl Recipe {
             .map_err(|err| Error::Recipe(format!("the recipe cannot be written: {err}")))
     }
 }
+
+/// A number as it stands, but instead of a count below zero, of which there is a complaint already, one with which the
+/// rest can be looked at: the least, or many of what there must be some of.
+fn counted(number: &Number, place: &Location, complaints: &[Error]) -> Number {
+    // All values of one override have one place.
+    let is_said = |reason: &str| reason.contains(&format!(" is {number}, but "));
+    let said = complaints.iter().find_map(|own| match own {
+        Error::At { location, reason } if location == place && is_said(reason) => Some(reason),
+        _ => None,
+    });
+    match (number.as_i64(), said) {
+        (Some(own), Some(reason)) if own < 0 && reason.ends_with("at least 0") => Number::from(0),
+        (Some(own), Some(_)) if own < 0 => Number::from(MANY),
+        _ => number.clone(),
+    }
+}
+
+/// Whether one complaint is about the key of the other, or about a part of it that stands in the same place. Two keys
+/// of one override are two things.
+fn says_already(one: &Error, other: &Error) -> bool {
+    let (
+        Error::At { location: place, reason: said },
+        Error::At { location: other_place, reason: other },
+    ) = (one, other)
+    else {
+        return false;
+    };
+    // Either between backticks or before the first colon.
+    let [own, other] = [said, other].map(|reason| match reason.split('`').nth(1) {
+        Some(key) => key,
+        None => reason.split(": ").next().unwrap_or_default(),
+    });
+    own == other || (place == other_place && own.starts_with(&format!("{other}.")))
+}
+
+/// More steps than any warm-up has, and no more samples than a batch may have.
+const MANY: u32 = 60_000;

@@ -1,5 +1,7 @@
 //! A recipe as it is written: every section typed, every key known.
 
+use std::path::PathBuf;
+
 use data::loader::Partial;
 use data::world;
 use methods::{DiffusionForcingConfig, Dmd2Config, FinetuneConfig};
@@ -43,6 +45,9 @@ pub struct Recipe {
     /// What guidance pushes away from, for methods that need it.
     #[serde(default)]
     pub negative_prompt: Option<NegativePromptConfig>,
+    /// Where a run by it began, if it is elsewhere now: its relative paths may begin there. It is no key.
+    #[serde(skip)]
+    pub working_folder: Option<PathBuf>,
 }
 
 /// The networks by role.
@@ -161,6 +166,7 @@ pub enum LearnsConfig {
 #[serde(deny_unknown_fields)]
 pub struct RateConfig {
     /// The highest.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub peak: f64,
     /// Updates until it is reached, at most as many as the role has.
     #[serde(default)]
@@ -182,6 +188,7 @@ pub enum RecomputeConfig {
     /// As much as fits.
     Within {
         /// Memory for activations in GiB.
+        #[schemars(extend("exclusiveMinimum" = 0))]
         gibibytes: f64,
     },
 }
@@ -218,12 +225,15 @@ pub enum SamplerConfig {
     Uniform {
         /// The lowest.
         #[serde(default)]
+        #[schemars(extend("minimum" = 0, "maximum" = 1))]
         lowest: f64,
         /// The highest.
         #[serde(default = "one")]
+        #[schemars(extend("minimum" = 0, "maximum" = 1))]
         highest: f64,
         /// Moves all towards noise; 1 leaves them.
         #[serde(default = "one")]
+        #[schemars(extend("exclusiveMinimum" = 0))]
         shift: f64,
     },
     /// The sigmoid of a normal number.
@@ -233,21 +243,26 @@ pub enum SamplerConfig {
         mean: f64,
         /// How wide.
         #[serde(default = "one")]
+        #[schemars(extend("exclusiveMinimum" = 0))]
         deviation: f64,
         /// Moves all towards noise; 1 leaves them.
         #[serde(default = "one")]
+        #[schemars(extend("exclusiveMinimum" = 0))]
         shift: f64,
     },
     /// LTX-2's, whose mean rises with the number of tokens.
     ShiftedLogitNormal {
         /// How wide.
         #[serde(default = "one")]
+        #[schemars(extend("exclusiveMinimum" = 0))]
         deviation: f64,
         /// The lowest level.
         #[serde(default = "thousandth")]
+        #[schemars(extend("minimum" = 0, "maximum" = 1))]
         floor: f64,
         /// The share of levels that are drawn uniformly.
         #[serde(default = "tenth")]
+        #[schemars(extend("minimum" = 0, "maximum" = 1))]
         uniform: f64,
     },
     /// Stable Diffusion 3's, with heavy tails.
@@ -256,6 +271,7 @@ pub enum SamplerConfig {
         scale: f64,
         /// Moves all towards noise; 1 leaves them.
         #[serde(default = "one")]
+        #[schemars(extend("exclusiveMinimum" = 0))]
         shift: f64,
     },
 }
@@ -272,6 +288,7 @@ pub struct DataConfig {
     pub batch: usize,
     /// The share of samples whose caption is dropped.
     #[serde(default)]
+    #[schemars(extend("minimum" = 0, "maximum" = 1))]
     pub caption_dropout: f64,
     /// Samples at the end that are never learnt from, but looked at by validation.
     #[serde(default)]

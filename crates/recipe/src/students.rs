@@ -93,6 +93,7 @@ impl Recipe {
                     "callbacks.ema.start: the {role} has {updates} updates, so nothing is averaged; lower it"
                 )));
             }
+            self.begins(role, &config.learns, &model)?;
             let strategy = self.strategy(&model)?;
             learners.push(Learner { role, model, strategy, updates });
         }

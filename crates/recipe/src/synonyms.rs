@@ -2,12 +2,12 @@
 //! search for these names.
 
 /// Names of others, and where the same is said here.
-const ELSEWHERE: [(&[&str], &str); 32] = [
+const ELSEWHERE: [(&[&str], &str); 42] = [
     (
         &["learning_rate", "lr", "unet_lr", "optimizer.rate", "optimizer.lr"],
         "models.student.rate.peak",
     ),
-    (&["lr_scheduler", "lr_scheduler_type", "scheduler"], "models.student.rate.decay"),
+    (&["lr_scheduler", "lr_scheduler_type", "scheduler", "lr_power"], "models.student.rate.decay"),
     (&["lr_warmup_steps", "warmup_steps", "num_warmup_steps"], "models.student.rate.warmup"),
     (
         &["lr_scheduler_num_cycles", "lr_num_cycles", "num_cycles"],
@@ -21,7 +21,7 @@ const ELSEWHERE: [(&[&str], &str); 32] = [
     (&["network_dim", "lora_rank", "rank", "lora_r", "r"], "models.student.learns.rank"),
     (&["network_alpha", "lora_alpha", "alpha"], "models.student.learns.alpha"),
     (&["network_dropout", "lora_dropout"], "models.student.learns.dropout"),
-    (&["network_weights", "lora_weights"], "models.student.learns.from"),
+    (&["network_weights", "lora_weights", "resume_lora"], "models.student.learns.from"),
     (&["network_module", "network_args", "lora"], "models.student.learns"),
     (&["target_modules", "lora_layers"], "models.student.learns.targets"),
     (
@@ -68,12 +68,42 @@ const ELSEWHERE: [(&[&str], &str); 32] = [
             "sample_every_n_steps",
             "sample_prompts",
             "validation_prompt",
+            "validation_prompts",
+            "num_validation_videos",
             "validation_steps",
             "eval_steps",
         ],
         "callbacks.validation",
     ),
     (&["use_ema", "ema_decay", "ema"], "callbacks.ema"),
+    (
+        &["mixed_precision", "fp8_base", "full_bf16", "precision"],
+        "models.student.products: bf16; weights and updates stay f32",
+    ),
+    (&["timestep_boundary", "dit_high_noise"], "models.student.expert"),
+    (&["base_weights", "transformer_weights"], "models.student.weights"),
+    (
+        &["resolution", "num_frames", "target_frames", "enable_bucket"],
+        "not a key of training: --bucket WIDTHxHEIGHTxFRAMES of `moviola preprocess`",
+    ),
+    (
+        &["instance_prompt", "trigger_word"],
+        "not a key of training: --trigger of `moviola preprocess`",
+    ),
+    (&["optimizer_args"], "models.student.optimizer, whose settings are keys of it"),
+    (
+        &["vae", "t5", "text_encoder"],
+        "models.student.from, a folder that has its own VAE and text encoder",
+    ),
+    (&["max_data_loader_n_workers", "dataloader_num_workers", "num_workers"], "data.prefetch"),
+    (
+        &["resume_from_checkpoint", "resume"],
+        "not a key but an argument: --resume PATH; without it a run goes on by itself",
+    ),
+    (
+        &["report_to", "log_with", "wandb_project"],
+        "nothing to switch on: TensorBoard's files are always written, and tools/wandb/bridge.py is for Weights & Biases",
+    ),
     (
         &["output_dir", "output_name", "logging_dir"],
         "not a key but an argument: --run DIR, and `moviola export --output`",
@@ -89,6 +119,17 @@ pub(crate) fn elsewhere(path: &str) -> Option<&'static str> {
     };
     // What is said here under the same name in another section is no synonym of itself.
     find(path).or_else(|| find(last)).filter(|here| *here != path)
+}
+
+/// What to say of a choice that is another here, by the dotted name of its key.
+pub(crate) fn chosen_elsewhere(path: &str, name: &str) -> Option<&'static str> {
+    match (path, name) {
+        ("strategy.name", "image_to_video" | "image-to-video" | "i2v" | "ti2v") => Some(
+            "image to video is text_to_video here: of a folder that is shown a picture as it is, of others with \
+             first_frame_probability",
+        ),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -75,14 +75,14 @@ impl HeldOutTask {
 }
 
 /// What a validation asks for, as a request.
-fn request(config: &ValidationConfig, prompts: Vec<String>) -> Request {
+fn request(config: &ValidationConfig, prompts: Vec<String>, given: Given) -> Request {
     let [frames, height, width] = match config.size {
         Some(size) => size.map(Some),
         None => [None; 3],
     };
     Request {
         prompts,
-        given: vec![given(&config.given)],
+        given: vec![given],
         negative: config.negative.clone(),
         steps: config.steps,
         guidance: config.guidance,
@@ -94,21 +94,22 @@ fn request(config: &ValidationConfig, prompts: Vec<String>) -> Request {
     }
 }
 
-fn given(config: &GivenConfig) -> Given {
-    let media = |path: &Option<String>| path.as_ref().map(|path| Media::File(PathBuf::from(path)));
+/// What is given, where `place` says that a path lies.
+fn given(config: &GivenConfig, place: &dyn Fn(&String) -> PathBuf) -> Given {
+    let media = |path: &Option<String>| path.as_ref().map(|path| Media::File(place(path)));
     Given {
         image: media(&config.image),
         last_image: media(&config.last_image),
         keyframes: config
             .keyframes
             .iter()
-            .map(|own| (own.frame, Media::File(PathBuf::from(&own.image))))
+            .map(|own| (own.frame, Media::File(place(&own.image))))
             .collect(),
         video_prefix: media(&config.video_prefix),
         video: media(&config.video),
         mask: media(&config.mask),
         references: media(&config.reference).into_iter().map(|media| (media, None)).collect(),
-        audio: config.audio.as_ref().map(|path| Audio::File(PathBuf::from(path))),
+        audio: config.audio.as_ref().map(|path| Audio::File(place(path))),
     }
 }
 
@@ -359,6 +360,8 @@ pub(crate) struct ValidationSetup {
     extension: &'static str,
     judge: Option<(Judge, Vec<MovingShape>)>,
     held_out: Option<Vec<Batch>>,
+    /// What there is to say before the first look.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Recipe {
@@ -414,11 +417,12 @@ impl Recipe {
             }
         };
         let strategy = self.strategy.flexible();
+        let given = given(&config.given, &|path| PathBuf::from(self.located(path)));
         let request = Request {
             // What is not learnt is not shown.
             only_audio: strategy.video.is_none(),
             without_audio: student.description.sound.is_some() && strategy.audio.is_none(),
-            ..request(config, prompts)
+            ..request(config, prompts, given)
         };
         if !pipeline.is_guided(&request).map_err(of_key)? && !config.negative.is_empty() {
             return refuse(
@@ -430,9 +434,10 @@ impl Recipe {
             Some(1) => None,
             _ => Some(looking_plan(mesh, &pipeline.work(&request).map_err(of_key)?.workload)?),
         };
+        let notes = pipeline.plan(&request).map_err(of_key)?.notes().to_vec();
         pipeline.forget_transformer(student.expert);
         let (every, maker) = (config.every, Maker { pipeline, request });
-        Ok(Some(ValidationSetup { every, maker, plan, extension, judge, held_out }))
+        Ok(Some(ValidationSetup { every, maker, plan, extension, judge, held_out, notes }))
     }
 
     /// What is looked at of a network that learns.

@@ -2,8 +2,10 @@
 //!
 //! Every section is checked by itself, so that all complaints come at once. Each names the recipe's own key.
 
-use train::{Decay, Ema, Error, LearningRateSchedule, LoopConfig, STUDENT};
+use diffusion::TimestepSampler;
+use train::{Decay, Ema, Error, LearningRateSchedule, LoopConfig, LoraConfig, STUDENT};
 
+use crate::error;
 use crate::idle::Idle;
 use crate::schema::{
     AveragesConfig, LearnsConfig, MethodConfig, Recipe, SourceConfig, TrainedConfig,
@@ -63,9 +65,11 @@ impl Recipe {
         let schedule = |peak: f64, warmup: u64, decay: Decay| {
             LearningRateSchedule::new(peak, warmup, decay, updates).map(drop)
         };
+        // A warm-up that is too long is said by itself.
+        let begun = if rate.warmup > updates { 0 } else { rate.warmup };
         let mut all = vec![
             complaint(&section, schedule(rate.peak, 0, Decay::Constant)),
-            complaint(&section, schedule(1.0, 0, rate.decay.clone())),
+            complaint(&section, schedule(1.0, begun, rate.decay.clone())),
             complaint(&section, config.optimizer.check()),
         ];
         // A run that is cut short keeps the warm-up that its recipe was written with.
@@ -80,13 +84,7 @@ impl Recipe {
             all.push(Some(wrong(key, &rate.warmup.to_string(), &want)));
         }
         if let LearnsConfig::Lora(lora) = &config.learns {
-            let checked = lora.check().map_err(|err| match err {
-                Error::Setting { key, value, want } => {
-                    Error::Setting { key: key.replace("lora.", "learns."), value, want }
-                }
-                other => other,
-            });
-            all.push(complaint(&section, checked));
+            all.extend(wrong_lora(&section, lora));
         }
         all.into_iter().flatten().collect()
     }
@@ -113,7 +111,7 @@ impl Recipe {
             [("levels.video", Some(self.levels.video)), ("levels.audio", self.levels.audio)];
         for (key, config) in levels {
             if let Some(Err(err)) = config.map(|config| config.sampler()) {
-                all.push(Some(Idle { key: key.to_owned(), reason: format!("`{key}`: {err}") }));
+                all.push(Some(wrong_density(key, &err)));
             }
         }
         if let SourceConfig::Shapes(shapes) = &self.data.source {
@@ -164,4 +162,57 @@ impl Recipe {
         }
         all.into_iter().flatten().collect()
     }
+}
+
+/// What is wrong with adapters, each setting by itself.
+fn wrong_lora(section: &str, lora: &LoraConfig) -> Vec<Option<Idle>> {
+    let right = LoraConfig { rank: 1, alpha: None, dropout: 0.0, ..lora.clone() };
+    let LoraConfig { rank, alpha, dropout, .. } = *lora;
+    let each = [
+        LoraConfig { rank, ..right.clone() },
+        LoraConfig { dropout, ..right.clone() },
+        LoraConfig { rank: rank.max(1), alpha, ..right },
+    ];
+    let of_recipe = |err| match err {
+        Error::Setting { key, value, want } => {
+            Error::Setting { key: key.replace("lora.", "learns."), value, want }
+        }
+        other => other,
+    };
+    each.iter().map(|own| complaint(section, own.check().map_err(of_recipe))).collect()
+}
+
+/// A density of levels that cannot be, by the key of what is wrong with it.
+fn wrong_density(section: &str, err: &error::Error) -> Idle {
+    match err {
+        error::Error::Diffusion(diffusion::Error::Sampler {
+            parameter, value, allowed, ..
+        }) => {
+            let want = format!("supported are {allowed}");
+            wrong(format!("{section}.{parameter}"), &value.to_string(), &want)
+        }
+        other => Idle { key: section.to_owned(), reason: format!("`{section}`: {other}") },
+    }
+}
+
+/// A density between the levels that a network predicts at.
+///
+/// # Errors
+/// It ends before they begin, or begins after they end; the error names the key.
+pub(crate) fn within(
+    section: &str,
+    density: TimestepSampler,
+    [low, high]: [f64; 2],
+) -> error::Result<TimestepSampler> {
+    density.within([low, high]).map_err(|err| match err {
+        diffusion::Error::Sampler { parameter, value, .. } => {
+            let key = parameter.trim_end_matches(" level");
+            error::Error::Recipe(format!(
+                "`{section}.{key}`: with its shift the {key} level is {value}, but the network predicts at levels \
+                 from {low:.3} to {high:.3} and would learn none of them; choose levels that reach there, or \
+                 another `models.{STUDENT}.expert`"
+            ))
+        }
+        other => other.into(),
+    })
 }

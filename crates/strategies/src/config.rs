@@ -26,6 +26,7 @@ pub enum StrategyConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct TextToVideoConfig {
     /// How often a sample's first frame is given.
+    #[schemars(extend("minimum" = 0, "maximum" = 1))]
     pub first_frame_probability: f64,
     /// The source of sounds, if they are generated too.
     pub audio: Option<String>,
@@ -44,6 +45,7 @@ pub struct TextToAudioConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct VideoToVideoConfig {
     /// How often a sample's first frame is given.
+    #[schemars(extend("minimum" = 0, "maximum" = 1))]
     pub first_frame_probability: f64,
     /// The source of reference latents.
     pub reference: String,
@@ -77,6 +79,7 @@ pub struct ModalityConfig {
     pub conditions: Vec<ConditionConfig>,
     /// Its share of the loss.
     #[serde(default = "one")]
+    #[schemars(extend("minimum" = 0))]
     pub weight: f64,
 }
 
@@ -85,6 +88,7 @@ pub struct ModalityConfig {
 pub struct ConditionConfig {
     /// How often: drawn for every sample, for references once for all.
     #[serde(default = "one")]
+    #[schemars(extend("minimum" = 0, "maximum" = 1))]
     pub probability: f64,
     /// What is known.
     #[serde(flatten)]

@@ -16,6 +16,7 @@ use crate::state::StateDict;
 #[serde(deny_unknown_fields, default)]
 pub struct EmaConfig {
     /// How much of the average stays at each update.
+    #[schemars(extend("minimum" = 0, "exclusiveMaximum" = 1))]
     pub decay: f64,
     /// Whether the decay starts low and rises: `(1 + n) / (10 + n)` after `n` updates.
     pub warm_up: bool,

@@ -19,12 +19,14 @@ pub enum Decay {
     Linear {
         /// The share of the peak at the horizon.
         #[serde(default)]
+        #[schemars(extend("minimum" = 0, "maximum" = 1))]
         end: f64,
     },
     /// Half a cosine down to `end` of the peak.
     Cosine {
         /// The share of the peak at the horizon.
         #[serde(default)]
+        #[schemars(extend("minimum" = 0, "maximum" = 1))]
         end: f64,
     },
     /// Half a cosine down to `end` of the peak, over and over: each time it begins at the peak again.
@@ -34,14 +36,17 @@ pub enum Decay {
         cycles: u64,
         /// The share of the peak at the end of each.
         #[serde(default)]
+        #[schemars(extend("minimum" = 0, "maximum" = 1))]
         end: f64,
     },
     /// `(1 - progress)^power` down to `end` of the peak.
     Polynomial {
         /// The power.
+        #[schemars(extend("exclusiveMinimum" = 0))]
         power: f64,
         /// The share of the peak at the horizon.
         #[serde(default)]
+        #[schemars(extend("minimum" = 0, "maximum" = 1))]
         end: f64,
     },
     /// Steps: from each update on, the given share of the peak; before the first of them, all of it.
@@ -65,7 +70,7 @@ impl LearningRateSchedule {
     ///
     /// # Errors
     /// A rate that is not a positive number, a warm-up beyond the horizon, shares outside 0 to 1,
-    /// steps that do not rise.
+    /// more cycles than updates, steps that do not rise.
     pub fn new(peak: f64, warmup: u64, decay: Decay, horizon: u64) -> Result<LearningRateSchedule> {
         if !(peak.is_finite() && peak > 0.0) {
             return Err(Error::setting("rate.peak", peak, "it is a number above 0"));
@@ -87,6 +92,13 @@ impl LearningRateSchedule {
                 share(*end)?;
                 if *cycles == 0 {
                     return Err(Error::setting("rate.decay.cycles", 0, "it is at least 1"));
+                }
+                // More of them would be seen at single updates, as if at random.
+                let left = horizon - warmup;
+                if *cycles > left {
+                    let want =
+                        format!("{left} updates follow the warm-up, so it is at most {left}");
+                    return Err(Error::setting("rate.decay.cycles", cycles, want));
                 }
             }
             Decay::Polynomial { power, end } => {
@@ -194,6 +206,8 @@ mod tests {
         assert!(refused(1.0, 0, Decay::Linear { end: 1.5 }));
         assert!(refused(1.0, 0, Decay::Polynomial { power: 0.0, end: 0.0 }));
         assert!(refused(1.0, 0, Decay::CosineRestarts { cycles: 0, end: 0.0 }));
+        assert!(refused(1.0, 3, Decay::CosineRestarts { cycles: 8, end: 0.0 }));
+        assert!(!refused(1.0, 3, Decay::CosineRestarts { cycles: 7, end: 0.0 }));
         assert!(refused(1.0, 0, Decay::Piecewise { steps: vec![] }));
         assert!(refused(1.0, 0, Decay::Piecewise { steps: vec![(5, 0.5), (3, 0.1)] }));
         // A share of exactly 0 is a value like any other.

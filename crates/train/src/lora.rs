@@ -26,6 +26,7 @@ pub struct LoraConfig {
     pub rank: usize,
     /// Their strength is `alpha / rank`; the rank if it is not said.
     #[serde(default)]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub alpha: Option<f64>,
     /// A LoRA file that the adapters begin as, in any dialect and of this rank; without one they change
     /// nothing at first.
@@ -33,6 +34,7 @@ pub struct LoraConfig {
     pub from: Option<String>,
     /// The share of inputs an adapter does not see, in training only.
     #[serde(default)]
+    #[schemars(extend("minimum" = 0, "exclusiveMaximum" = 1))]
     pub dropout: f64,
     /// Names of layers: `to_q` means every layer called so or ending in `.to_q`; `*` stands for
     /// anything in a whole name.

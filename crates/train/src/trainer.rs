@@ -39,6 +39,7 @@ pub struct LoopConfig {
     pub seed: u64,
     /// The largest norm of the gradients of a clipped role; `null` leaves gradients as they are.
     #[serde(default = "unit_norm")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub clip: Option<f64>,
 }
 

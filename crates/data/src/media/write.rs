@@ -54,6 +54,9 @@ const INSTEAD: [(&[&str], &str); 3] = [
 const MISSPELT: usize = 1;
 
 impl Format {
+    /// More frames a second no GIF shows: browsers play what is shorter far too slowly.
+    pub const FASTEST_GIF: f64 = 50.0;
+
     /// The format that an extension means, whatever its case.
     pub fn named(extension: &str) -> Option<Format> {
         let extension = extension.to_lowercase();

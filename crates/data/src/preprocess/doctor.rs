@@ -10,7 +10,7 @@ use super::extract::Extract;
 use super::frames::crop;
 use super::manifest::ManifestEntry;
 use super::mask::{self, Mask};
-use super::{Media, Probe};
+use super::{Media, Probe, rounded};
 use crate::store::Bucket;
 
 /// Why a clip is skipped.
@@ -38,6 +38,8 @@ pub enum Reason {
     },
     /// Nobody says what it shows.
     NoCaption,
+    /// There is a text beside it that is none.
+    UnreadableCaption(String),
     /// The caption has no words.
     EmptyCaption,
     /// It is listed before, or is the same as one before.
@@ -94,6 +96,7 @@ impl fmt::Display for Reason {
             Reason::TooSmall { height, width, least } => {
                 write!(f, "it is {width}x{height}, but the smallest bucket for it is {least}")
             }
+            Reason::UnreadableCaption(why) => write!(f, "its caption cannot be read: {why}"),
             Reason::NoCaption => write!(f, "it has no caption: there is no text file beside it"),
             Reason::EmptyCaption => write!(f, "its caption is empty"),
             Reason::Duplicate { of } => write!(f, "it is the same as {of}"),
@@ -113,12 +116,16 @@ impl fmt::Display for Reason {
             ),
             Reason::OtherRate { mask, clip } => write!(
                 f,
-                "it has {mask} frames per second, but its clip has {clip}; give it the clip's rate"
+                "it has {} frames per second, but its clip has {}; give it the clip's rate",
+                rounded(*mask),
+                rounded(*clip)
             ),
             Reason::OtherSpeed { reference, clip, frames } => write!(
                 f,
-                "it has {reference} frames per second, but its clip has {clip}; give it the clip's \
-                 rate, or a whole fraction of it that makes a legal clip of the {frames} frames"
+                "it has {} frames per second, but its clip has {}; give it the clip's rate, or a \
+                 whole fraction of it that makes a legal clip of the {frames} frames",
+                rounded(*reference),
+                rounded(*clip)
             ),
             Reason::NothingGenerated => write!(
                 f,
@@ -159,6 +166,8 @@ pub struct Planned {
     pub source: Probe,
     /// The first of its frames that is used.
     pub first: usize,
+    /// The first frame of the piece of the same clip that comes next, if one does.
+    pub next: Option<usize>,
 }
 
 impl Planned {
@@ -203,12 +212,15 @@ impl DoctorReport {
     pub fn extracted(self, extract: Extract) -> DoctorReport {
         let pieces = |clip: Planned| {
             let firsts = extract.firsts(clip.source.frames, clip.bucket.frames);
-            firsts.into_iter().map(move |first| Planned {
+            let nexts = firsts.iter().skip(1).copied().map(Some).chain([None]);
+            let nexts: Vec<Option<usize>> = nexts.collect();
+            firsts.into_iter().zip(nexts).map(move |(first, next)| Planned {
                 id: match first {
                     0 => clip.id.clone(),
                     first => format!("{}@{first}", clip.id),
                 },
                 first,
+                next,
                 ..clip.clone()
             })
         };
@@ -248,7 +260,10 @@ pub fn doctor(entries: &[ManifestEntry], media: &dyn Media, buckets: &Buckets) -
 
 fn examine(entry: &ManifestEntry, media: &dyn Media, buckets: &Buckets) -> Result<Planned, Reason> {
     let probe = probe(media, &entry.path)?;
-    let caption = entry.caption.as_deref().ok_or(Reason::NoCaption)?;
+    let caption = entry.caption.as_deref().ok_or_else(|| match &entry.caption_fault {
+        Some(why) => Reason::UnreadableCaption(why.clone()),
+        None => Reason::NoCaption,
+    })?;
     if caption.trim().is_empty() {
         return Err(Reason::EmptyCaption);
     }
@@ -276,6 +291,7 @@ fn examine(entry: &ManifestEntry, media: &dyn Media, buckets: &Buckets) -> Resul
         fps: probe.fps,
         source: probe,
         first: 0,
+        next: None,
     })
 }
 

@@ -6,6 +6,9 @@ use std::str::FromStr;
 /// Pieces without a number are so many.
 const PIECES: usize = 4;
 
+/// No clip has more frames.
+const LARGEST: usize = 1_000_000;
+
 /// How samples are taken from a clip that is longer than its bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extract {
@@ -53,8 +56,10 @@ impl FromStr for Extract {
         };
         let number = match number.map(str::parse::<usize>) {
             None => None,
-            Some(Ok(number @ 1..=1_000_000)) => Some(number),
-            Some(_) => return Err("after the colon stands a whole number from 1 on".to_owned()),
+            Some(Ok(number @ 1..=LARGEST)) => Some(number),
+            Some(_) => {
+                return Err(format!("after the colon stands a whole number from 1 to {LARGEST}"));
+            }
         };
         match (name, number) {
             ("head", None) => Ok(Extract::Head),
@@ -102,5 +107,8 @@ mod tests {
         for text in ["", "tail", "slide:0", "slide:x", "head:3", "uniform:-1"] {
             assert!(text.parse::<Extract>().is_err(), "{text}");
         }
+        let far = "slide:9999999".parse::<Extract>().unwrap_err();
+        assert!(far.contains("from 1 to 1000000"), "{far}");
+        assert!("slide:1000000".parse::<Extract>().is_ok());
     }
 }

@@ -1,9 +1,9 @@
 //! Clips and pictures as files: videos by ffmpeg, pictures by the `image` crate.
 
-use std::ops::ControlFlow;
+use std::iter;
 use std::path::Path;
 
-use super::{Cause, Media, Probe, RgbFrame};
+use super::{Cause, Frames, Media, Probe, RgbFrame};
 use crate::media::{self, ClipReader, DecodedClip, Stream, is_picture, picture_size};
 
 /// Files of the formats that people have. What they say of themselves is believed.
@@ -15,20 +15,12 @@ impl Media for MediaFiles {
         probe(path).map_err(cause)
     }
 
-    fn read(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
-    ) -> Result<(), Cause> {
-        read(path, ClipReader::open, each).map_err(cause)
+    fn frames(&self, path: &Path) -> Result<Frames<'_>, Cause> {
+        frames(path, ClipReader::open).map_err(cause)
     }
 
-    fn read_strictly(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
-    ) -> Result<(), Cause> {
-        read(path, ClipReader::open_strictly, each).map_err(cause)
+    fn frames_strictly(&self, path: &Path) -> Result<Frames<'_>, Cause> {
+        frames(path, ClipReader::open_strictly).map_err(cause)
     }
 }
 
@@ -43,25 +35,21 @@ fn probe(path: &Path) -> media::Result<Probe> {
     Ok(Probe { frames, height, width, fps: rate.per_second() })
 }
 
-fn read(
+fn frames(
     path: &Path,
     open: fn(&Path) -> media::Result<ClipReader>,
-    each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
-) -> media::Result<()> {
+) -> media::Result<Frames<'static>> {
     if is_picture(path) {
         let picture = DecodedClip::read(path)?;
         let (height, width) = picture.size();
-        // There is no second frame that it could go on to.
-        let _ = each(RgbFrame { height, width, pixels: picture.bytes().to_vec() });
-        return Ok(());
+        let frame = RgbFrame { height, width, pixels: picture.bytes().to_vec() };
+        return Ok(Box::new(iter::once(Ok(frame))));
     }
     let mut reader = open(path)?;
-    while let Some((height, width, pixels)) = reader.next_frame()? {
-        if each(RgbFrame { height, width, pixels }).is_break() {
-            break;
-        }
-    }
-    Ok(())
+    Ok(Box::new(iter::from_fn(move || {
+        let frame = reader.next_frame().map_err(cause).transpose()?;
+        Some(frame.map(|(height, width, pixels)| RgbFrame { height, width, pixels }))
+    })))
 }
 
 /// The reason alone: whoever asked knows the path.
@@ -84,19 +72,15 @@ impl Media for Decoded<'_> {
     fn probe(&self, path: &Path) -> Result<Probe, Cause> {
         let stated = self.0.probe(path)?;
         let mut found = Probe { frames: 0, ..stated };
-        self.0.read_strictly(path, &mut |frame| {
+        for frame in self.0.frames_strictly(path)? {
+            let frame = frame?;
             (found.height, found.width) = (frame.height, frame.width);
             found.frames += 1;
-            ControlFlow::Continue(())
-        })?;
+        }
         Ok(found)
     }
 
-    fn read(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
-    ) -> Result<(), Cause> {
-        self.0.read(path, each)
+    fn frames(&self, path: &Path) -> Result<Frames<'_>, Cause> {
+        self.0.frames(path)
     }
 }

@@ -1,13 +1,9 @@
-//! Cuts the frames of a clip to a bucket: the middle of the picture, a part of the clip.
-
-use std::ops::{ControlFlow, Range};
-use std::path::Path;
+//! Cuts the frames of a clip to a bucket: the middle of the picture.
 
 use image::imageops::{self, FilterType};
 use image::{ImageBuffer, Rgb, RgbImage};
 
-use super::{Cause, Media, RgbFrame};
-use crate::clip::Clip;
+use super::RgbFrame;
 use crate::store::Bucket;
 
 /// The part of a frame that is kept.
@@ -32,61 +28,8 @@ pub(super) fn crop(height: usize, width: usize, bucket: &Bucket) -> Crop {
     }
 }
 
-/// Reads the frames of a clip from `first` on, in the size of a bucket.
-///
-/// # Errors
-/// A frame cannot be read, or there are fewer than the bucket has.
-pub(super) fn read_clip(
-    media: &dyn Media,
-    path: &Path,
-    first: usize,
-    bucket: &Bucket,
-) -> Result<Clip, Cause> {
-    let Bucket { frames, height, width } = *bucket;
-    let mut pixels = Vec::with_capacity(frames * height * width * 3);
-    read_frames(media, path, first..first + frames, &mut |frame| {
-        let frame = fit(frame, bucket)?;
-        pixels.extend(frame.into_raw().into_iter().map(|byte| f32::from(byte) / 255.0));
-        Ok(())
-    })?;
-    Ok(Clip::new([frames, height, width], pixels)?)
-}
-
-/// Hands out some frames of a clip.
-///
-/// # Errors
-/// A frame cannot be read or used, or there are fewer.
-pub(super) fn read_frames(
-    media: &dyn Media,
-    path: &Path,
-    frames: Range<usize>,
-    each: &mut dyn FnMut(RgbFrame) -> Result<(), String>,
-) -> Result<(), Cause> {
-    let mut read = 0;
-    let mut fault = None;
-    media.read(path, &mut |frame| {
-        if read >= frames.start {
-            fault = each(frame).err();
-        }
-        read += 1;
-        if read == frames.end || fault.is_some() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    })?;
-    if let Some(reason) = fault {
-        return Err(reason.into());
-    }
-    if read < frames.end {
-        let needed = frames.end;
-        return Err(format!("only {read} frames could be read, but {needed} are needed").into());
-    }
-    Ok(())
-}
-
 /// Crops a frame and brings it to the size of a bucket.
-fn fit(frame: RgbFrame, bucket: &Bucket) -> Result<RgbImage, String> {
+pub(super) fn fit(frame: RgbFrame, bucket: &Bucket) -> Result<RgbImage, String> {
     let RgbFrame { height, width, pixels } = frame;
     let found = pixels.len();
     let image: Option<RgbImage> =

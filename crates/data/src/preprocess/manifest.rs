@@ -37,6 +37,8 @@ pub struct ManifestEntry {
     pub path: PathBuf,
     /// What it shows; `None` if nobody says.
     pub caption: Option<String>,
+    /// Why there is none, although there is a file for it.
+    pub caption_fault: Option<String>,
     /// The clip it is to be made from, for video-to-video.
     pub reference: Option<PathBuf>,
     /// The clip or picture that is white where this one is to be generated, for inpainting.
@@ -55,20 +57,58 @@ pub fn find_sources(path: &Path) -> Result<Vec<ManifestEntry>> {
     }
     let wrong = |reason: String| Error::Manifest { path: path.to_owned(), reason };
     let folder = path.parent().unwrap_or(Path::new(""));
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
-    let read: fn(&str, &Path) -> Result<Vec<ManifestEntry>, String> =
-        match ending.to_ascii_lowercase().as_str() {
-            "csv" | "tsv" => read_csv,
-            "json" => read_json,
-            "jsonl" => read_jsonl,
-            _ => {
-                let reason = "give a folder, or a table that ends in .csv, .tsv, .json or .jsonl";
-                return Err(wrong(reason.to_owned()));
-            }
-        };
-    let text = read_text(path, LONGEST_TABLE)?;
-    read(&text.map_err(wrong)?, folder).map_err(wrong)
+    let Some(table) = Table::of(path) else {
+        let reason = "give a folder, or a table that ends in .csv, .tsv, .json or .jsonl";
+        return Err(wrong(reason.to_owned()));
+    };
+    let text = read_text(path, LONGEST_TABLE)?.map_err(wrong)?;
+    let mut entries = Vec::new();
+    let read = table.read(&text, &mut |row| {
+        entries.push(row.entry(folder)?);
+        Ok(())
+    });
+    read.map_err(wrong)?;
+    Ok(entries)
 }
+
+/// How a table is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    /// Columns with a sign between them.
+    Csv,
+    /// A list of objects.
+    Json,
+    /// An object a line.
+    Jsonl,
+}
+
+impl Table {
+    /// What the name of a file promises; none if it is no table.
+    pub(super) fn of(path: &Path) -> Option<Table> {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
+        match ending.to_ascii_lowercase().as_str() {
+            "csv" | "tsv" => Some(Table::Csv),
+            "json" => Some(Table::Json),
+            "jsonl" => Some(Table::Jsonl),
+            _ => None,
+        }
+    }
+
+    /// Hands out the rows.
+    ///
+    /// # Errors
+    /// The text is no such table, or a row is refused.
+    pub(super) fn read(self, text: &str, each: EachRow<'_>) -> Result<(), String> {
+        match self {
+            Table::Csv => read_csv(text, each),
+            Table::Json => read_json(text, each),
+            Table::Jsonl => read_jsonl(text, each),
+        }
+    }
+}
+
+/// Who is given one row after the other.
+type EachRow<'a> = &'a mut dyn FnMut(Row<'_>) -> Result<(), String>;
 
 /// No table has more bytes.
 const LONGEST_TABLE: u64 = 1 << 30;
@@ -77,7 +117,7 @@ const LONGEST_TABLE: u64 = 1 << 30;
 const LONGEST_CAPTION: u64 = 1 << 16;
 
 /// One row of a table: its place, and its columns in order. What is no text is there as none.
-struct Row<'a> {
+pub(super) struct Row<'a> {
     place: String,
     columns: Vec<(&'a str, Option<&'a str>)>,
 }
@@ -88,7 +128,8 @@ impl Row<'_> {
     /// # Errors
     /// It is no text.
     fn get(&self, names: &[&str]) -> Result<Option<&str>, String> {
-        let value = |name: &&str| self.columns.iter().find(|(column, _)| column == name);
+        let is = |column: &str, name: &str| column.trim().eq_ignore_ascii_case(name);
+        let value = |name: &&str| self.columns.iter().find(|(column, _)| is(column, name));
         match names.iter().find_map(value) {
             None => Ok(None),
             Some((_, Some(value))) => Ok(Some(value.trim())),
@@ -113,6 +154,14 @@ impl Row<'_> {
         })
     }
 
+    /// The caption, which may be empty.
+    ///
+    /// # Errors
+    /// There is none, or it is no text.
+    pub(super) fn caption(&self) -> Result<&str, String> {
+        self.require(&CAPTION)
+    }
+
     fn entry(&self, folder: &Path) -> Result<ManifestEntry, String> {
         let path = self.require(&PATH)?;
         if path.is_empty() {
@@ -125,7 +174,8 @@ impl Row<'_> {
         Ok(ManifestEntry {
             id: path.to_owned(),
             path: folder.join(path),
-            caption: Some(self.require(&CAPTION)?.to_owned()),
+            caption: Some(self.caption()?.to_owned()),
+            caption_fault: None,
             reference: other(&REFERENCE)?,
             mask: other(&MASK)?,
         })
@@ -168,10 +218,24 @@ fn walk(root: &Path) -> Result<Vec<ManifestEntry>> {
     let entry = |path: PathBuf| {
         let parts = path.strip_prefix(root).unwrap_or(&path).components();
         let parts: Vec<_> = parts.map(|part| name_of(part.as_os_str())).collect();
-        let beside =
-            |ending: &&str| read_text(&path.with_extension(ending), LONGEST_CAPTION).ok()?.ok();
-        let caption = CAPTIONS.iter().find_map(beside).map(|text| text.trim().to_owned());
-        ManifestEntry { id: parts.join("/"), path, caption, reference: None, mask: None }
+        let beside = CAPTIONS.iter().map(|ending| path.with_extension(ending));
+        let own = beside.into_iter().find(|file| file.symlink_metadata().is_ok());
+        let (caption, caption_fault) = match own
+            .map(|file| (read_text(&file, LONGEST_CAPTION), file))
+        {
+            None => (None, None),
+            Some((Ok(Ok(text)), _)) => (Some(text.trim().to_owned()), None),
+            Some((Ok(Err(reason)), file)) => (None, Some(format!("{}: {reason}", file.display()))),
+            Some((Err(err), _)) => (None, Some(err.to_string())),
+        };
+        ManifestEntry {
+            id: parts.join("/"),
+            path,
+            caption,
+            caption_fault,
+            reference: None,
+            mask: None,
+        }
     };
     Ok(found.into_iter().map(entry).collect())
 }
@@ -190,27 +254,25 @@ fn name_of(name: &OsStr) -> String {
     text
 }
 
-fn read_json(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {
+fn read_json(text: &str, each: EachRow<'_>) -> Result<(), String> {
     let rows: Vec<Map<String, Value>> =
         serde_json::from_str(text).map_err(|err| format!("it is not a list of objects: {err}"))?;
-    let rows = rows.iter().enumerate();
-    rows.map(|(at, row)| object(format!("entry {}", at + 1), row).entry(folder)).collect()
+    let mut rows = rows.iter().enumerate();
+    rows.try_for_each(|(at, row)| each(object(format!("entry {}", at + 1), row)))
 }
 
-fn read_jsonl(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    lines
-        .map(|(at, line)| {
-            let place = format!("line {}", at + 1);
-            let row = serde_json::from_str(line).map_err(|err| {
-                // The parser counts from the line that it was given.
-                let said = err.to_string();
-                let said = said.split(" at line ").next().unwrap_or_default();
-                format!("{place} is not an object: {said} at column {}", err.column())
-            })?;
-            object(place, &row).entry(folder)
-        })
-        .collect()
+fn read_jsonl(text: &str, each: EachRow<'_>) -> Result<(), String> {
+    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines.try_for_each(|(at, line)| {
+        let place = format!("line {}", at + 1);
+        let row: Map<String, Value> = serde_json::from_str(line).map_err(|err| {
+            // The parser counts from the line that it was given.
+            let said = err.to_string();
+            let said = said.split(" at line ").next().unwrap_or_default();
+            format!("{place} is not an object: {said} at column {}", err.column())
+        })?;
+        each(object(place, &row))
+    })
 }
 
 fn object<'a>(place: String, row: &'a Map<String, Value>) -> Row<'a> {
@@ -225,25 +287,25 @@ fn object<'a>(place: String, row: &'a Map<String, Value>) -> Row<'a> {
     Row { place, columns: row.iter().map(column).collect() }
 }
 
-fn read_csv(text: &str, folder: &Path) -> Result<Vec<ManifestEntry>, String> {
+fn read_csv(text: &str, each: EachRow<'_>) -> Result<(), String> {
     let mut names: Option<Vec<String>> = None;
-    let mut entries = Vec::new();
+    let mut count = 0;
     csv_records(text, &mut |record| {
         let Some(names) = &names else {
             names = Some(record.iter().map(|name| name.trim().to_owned()).collect());
             return Ok(());
         };
-        let place = format!("row {}", entries.len() + 1);
+        count += 1;
+        let place = format!("row {count}");
         if record.len() != names.len() {
             let (found, wanted) = (record.len(), names.len());
             return Err(format!("{place} has {found} columns, but the first line names {wanted}"));
         }
         let columns = names.iter().zip(record).map(|(name, own)| (name.as_str(), Some(*own)));
-        entries.push(Row { place, columns: columns.collect() }.entry(folder)?);
-        Ok(())
+        each(Row { place, columns: columns.collect() })
     })?;
     match names {
-        Some(_) => Ok(entries),
+        Some(_) => Ok(()),
         None => Err("it is empty; its first line names the columns".to_owned()),
     }
 }
@@ -305,9 +367,14 @@ mod tests {
         let expected =
             [["path", "caption"], ["a.mp4", "red, \"very\" red\nand round"], ["b.mp4", "blue"]];
         assert_eq!(records, expected);
-        let rows = read_csv(text, Path::new("")).unwrap();
-        assert_eq!(rows[1].id, "b.mp4");
-        let short = read_csv("path,caption\na.mp4", Path::new(""));
+        let mut ids = Vec::new();
+        let mut each = |row: Row<'_>| {
+            ids.push(row.entry(Path::new(""))?.id);
+            Ok::<(), String>(())
+        };
+        read_csv(text, &mut each).unwrap();
+        let short = read_csv("path,caption\na.mp4", &mut each);
         assert!(short.err().unwrap().contains("row 1 has 1 columns"));
+        assert_eq!(ids, ["a.mp4", "b.mp4"]);
     }
 }

@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use burn::tensor::TensorData;
 
 use super::doctor::Reason;
-use super::frames::{Crop, crop, read_frames};
-use super::{Media, Probe, RgbFrame};
+use super::frames::{Crop, crop};
+use super::pieces::{Pieces, Role};
+use super::{Probe, RgbFrame};
 use crate::clip::CHANNELS;
 use crate::store::Bucket;
 
@@ -60,28 +61,26 @@ pub(super) fn examine(mask: &Probe, clip: &Probe, bucket: &Bucket) -> Result<Mas
 
 impl Mask {
     /// 1 where latents are to be generated and 0 where they are given, `[f, h, w]`, of a clip that is used
-    /// from frame `first` on. A latent is generated if any of the pixels it stands for is.
+    /// from frame `first` on, and whose next piece begins at `next`. A latent is generated if any of the pixels it
+    /// stands for is.
     ///
     /// # Errors
     /// It cannot be read, or leaves nothing to be generated.
     pub(super) fn read(
         &self,
-        media: &dyn Media,
-        (first, bucket): (usize, &Bucket),
+        pieces: &mut Pieces<'_>,
+        ((first, next), bucket): ((usize, Option<usize>), &Bucket),
         factors: [usize; 3],
     ) -> Result<TensorData, Reason> {
         let of_mask = |reason| Reason::Mask(self.path.clone(), Box::new(reason));
         let Bucket { frames, height, width } = *bucket;
-        let (read, repeat) = match self.kind {
-            MaskKind::Still => (0..1, frames),
-            MaskKind::Moving => (first..first + frames, 1),
+        let (span, repeat) = match self.kind {
+            MaskKind::Still => ((0..1, next.map(|_| 0)), frames),
+            MaskKind::Moving => ((first..first + frames, next), 1),
         };
-        let mut pixels = Vec::with_capacity(frames * height * width);
-        let done = read_frames(media, &self.path, read, &mut |frame| {
-            pixels.extend(generated(&frame, bucket)?);
-            Ok(())
-        });
-        done.map_err(|cause| of_mask(Reason::Unreadable(cause.to_string())))?;
+        let white = pieces.take(Role::Mask, &self.path, bucket, span);
+        let white = white.map_err(|cause| of_mask(Reason::Unreadable(cause.to_string())))?;
+        let pixels: Vec<bool> = white.into_iter().map(|own| own != 0).collect();
         if !pixels.contains(&true) {
             return Err(of_mask(Reason::NothingGenerated));
         }
@@ -98,7 +97,7 @@ impl Mask {
 }
 
 /// Which pixels `[H, W]` of a bucket show a white one of the frame, or a part of it.
-fn generated(frame: &RgbFrame, bucket: &Bucket) -> Result<Vec<bool>, String> {
+pub(super) fn generated(frame: &RgbFrame, bucket: &Bucket) -> Result<Vec<bool>, String> {
     let RgbFrame { height, width, pixels } = frame;
     let found = pixels.len();
     if found != height * width * CHANNELS || found == 0 {

@@ -11,6 +11,7 @@ mod files;
 mod frames;
 mod manifest;
 mod mask;
+mod pieces;
 mod resampled;
 mod run;
 mod suggest;
@@ -30,6 +31,7 @@ pub use extract::Extract;
 pub use files::{Decoded, MediaFiles};
 pub use manifest::{ManifestEntry, find_sources};
 pub use mask::{Mask, MaskKind, is_white, touched};
+pub use pieces::Pieces;
 pub use resampled::Resampled;
 pub use run::{Progress, Summary, preprocess, tensors_of};
 pub use suggest::suggest;
@@ -38,6 +40,11 @@ pub use together::{Helpers, Tensors};
 
 use crate::clip::Clip;
 use crate::store::Fingerprint;
+
+/// A rate of frames as it is told: with three decimals at the most.
+fn rounded(fps: f64) -> f64 {
+    (fps * 1e3).round() / 1e3
+}
 
 /// An error of a reader or an encoder.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -66,6 +73,9 @@ pub struct RgbFrame {
     pub pixels: Vec<u8>,
 }
 
+/// The frames of a clip, one after the other, each read when it is asked for.
+pub type Frames<'a> = Box<dyn Iterator<Item = Result<RgbFrame, Cause>> + 'a>;
+
 /// Reads clips and pictures.
 pub trait Media {
     /// What a file holds, without reading all of it.
@@ -73,6 +83,20 @@ pub trait Media {
     /// # Errors
     /// It is not a clip or picture that can be read.
     fn probe(&self, path: &Path) -> Result<Probe, Cause>;
+
+    /// The frames of a file, from the first on. Whoever has enough lets go of them.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn frames(&self, path: &Path) -> Result<Frames<'_>, Cause>;
+
+    /// The same, but a frame that is damaged is an error where a reader would else mend it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn frames_strictly(&self, path: &Path) -> Result<Frames<'_>, Cause> {
+        self.frames(path)
+    }
 
     /// Hands out frame after frame, until there are no more or it is told to stop.
     ///
@@ -82,18 +106,13 @@ pub trait Media {
         &self,
         path: &Path,
         each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
-    ) -> Result<(), Cause>;
-
-    /// The same, but a frame that is damaged is an error where a reader would else mend it.
-    ///
-    /// # Errors
-    /// A frame cannot be read, or is damaged.
-    fn read_strictly(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
     ) -> Result<(), Cause> {
-        self.read(path, each)
+        for frame in self.frames(path)? {
+            if each(frame?).is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,9 +1,9 @@
 //! Clips at another rate of frames: of the frames that there are, those nearest in time.
 
-use std::ops::ControlFlow;
+use std::iter;
 use std::path::Path;
 
-use super::{Cause, Media, Probe, RgbFrame};
+use super::{Cause, Frames, Media, Probe, rounded};
 
 /// Rates that differ by less are called the same: 23.976 is 24.
 const SAME: f64 = 0.01;
@@ -25,7 +25,8 @@ impl Resampled<'_> {
             true => Ok(None),
             false if stride < 1.0 => Err(format!(
                 "it has {} frames per second; for {} some would have to be repeated",
-                clip.fps, self.fps
+                rounded(clip.fps),
+                rounded(self.fps)
             )
             .into()),
             false => Ok(Some(stride)),
@@ -43,29 +44,31 @@ impl Media for Resampled<'_> {
         Ok(Probe { frames: kept.max(1), fps: self.fps, ..clip })
     }
 
-    fn read(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
-    ) -> Result<(), Cause> {
+    fn frames(&self, path: &Path) -> Result<Frames<'_>, Cause> {
         let Some(stride) = self.stride(&self.media.probe(path)?)? else {
-            return self.media.read(path, each);
+            return self.media.frames(path);
         };
-        let (mut read, mut kept) = (0, 0);
-        self.media.read(path, &mut |frame| {
-            let wanted = (kept as f64 * stride).round() as usize;
-            read += 1;
-            if read - 1 < wanted {
-                return ControlFlow::Continue(());
+        let mut frames = self.media.frames(path)?;
+        let (mut read, mut kept) = (0_usize, 0_usize);
+        Ok(Box::new(iter::from_fn(move || {
+            loop {
+                let frame = frames.next()?;
+                let wanted = (kept as f64 * stride).round() as usize;
+                read += 1;
+                if frame.is_err() || read > wanted {
+                    kept += 1;
+                    return Some(frame);
+                }
             }
-            kept += 1;
-            each(frame)
-        })
+        })))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
+    use super::super::RgbFrame;
     use super::*;
 
     /// A clip of so many frames at some rate, each frame one pixel that says which it is.
@@ -76,18 +79,9 @@ mod tests {
             Ok(Probe { frames: self.0, height: 1, width: 1, fps: self.1 })
         }
 
-        fn read(
-            &self,
-            _: &Path,
-            each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
-        ) -> Result<(), Cause> {
-            for at in 0..self.0 {
-                let frame = RgbFrame { height: 1, width: 1, pixels: vec![at as u8; 3] };
-                if each(frame).is_break() {
-                    break;
-                }
-            }
-            Ok(())
+        fn frames(&self, _: &Path) -> Result<Frames<'_>, Cause> {
+            let frame = |at: usize| RgbFrame { height: 1, width: 1, pixels: vec![at as u8; 3] };
+            Ok(Box::new((0..self.0).map(move |at| Ok(frame(at)))))
         }
     }
 
@@ -121,5 +115,8 @@ mod tests {
         let slow = Resampled { media: &Counted(9, 12.0), fps: 16.0 };
         let refused = slow.probe(Path::new("x")).unwrap_err().to_string();
         assert!(refused.contains("it has 12 frames per second"), "{refused}");
+        let television = Resampled { media: &Counted(9, 24_000.0 / 1001.0), fps: 30.0 };
+        let refused = television.probe(Path::new("x")).unwrap_err().to_string();
+        assert!(refused.starts_with("it has 23.976 frames per second; for 30 some"), "{refused}");
     }
 }

@@ -1,20 +1,17 @@
 //! The long work: every clip and caption through the encoders, into the store.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::TensorData;
 
 use super::doctor::{Planned, Reason, Reference, Skipped, hash};
-use super::frames::read_clip;
 use super::mask::Mask;
+use super::pieces::{Pieces, Role};
 use super::together::{Tensors, Together};
 use super::{Cause, Encode, Media};
 use crate::error::{Error, Result};
-use crate::store::{
-    Bucket, LATENTS, MASK, Origin, REF_LATENTS, RefOrigin, Sample, Writer, hash_parts,
-};
+use crate::store::{LATENTS, MASK, Origin, REF_LATENTS, RefOrigin, Sample, Writer, hash_parts};
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,6 +56,7 @@ pub fn preprocess(
     let mut wanted = BTreeSet::new();
     let mut together = Together::default();
     let mut ahead: VecDeque<Todo> = VecDeque::new();
+    let mut pieces = Pieces::of(media);
     for (done, clip) in planned.iter().enumerate() {
         if stop.load(Ordering::Relaxed) {
             summary.interrupted = true;
@@ -75,7 +73,7 @@ pub fn preprocess(
                 let helped = together.next(encode, is_first).map_err(|cause| failed(clip, cause));
                 let tensors = match helped {
                     Ok(Some(tensors)) => Ok(Ok(tensors)),
-                    Ok(None) => tensors_of(clip, media, encode),
+                    Ok(None) => tensors_of(clip, &mut pieces, encode),
                     Err(failure) => Err(failure),
                 };
                 match tensors {
@@ -194,17 +192,17 @@ fn source_hash(clip: &Planned) -> Option<String> {
 /// An encoder fails.
 pub fn tensors_of(
     clip: &Planned,
-    media: &dyn Media,
+    pieces: &mut Pieces<'_>,
     encode: &mut dyn Encode,
 ) -> Result<Result<Tensors, Reason>> {
     let failed = |cause: Cause| failed(clip, cause);
-    let read = |path: &Path, first, bucket: &Bucket| read_clip(media, path, first, bucket);
-    let frames = match read(&clip.path, clip.first, &clip.bucket) {
+    let span = (clip.first, clip.next);
+    let frames = match pieces.clip(Role::Clip, &clip.path, &clip.bucket, span) {
         Ok(frames) => frames,
         Err(cause) => return Ok(Err(Reason::Unreadable(cause.to_string()))),
     };
     let factors = encode.factors();
-    let mask = clip.mask.as_ref().map(|mask| mask.read(media, (clip.first, &clip.bucket), factors));
+    let mask = clip.mask.as_ref().map(|mask| mask.read(pieces, (span, &clip.bucket), factors));
     let mask = mask.transpose();
     let mask = match mask {
         Ok(mask) => mask,
@@ -221,8 +219,12 @@ pub fn tensors_of(
     if let Some(Reference { path, bucket, fps }) = &clip.reference {
         // A picture stands for every piece; a clip is used from the same moment on.
         let is_still = bucket.frames == 1;
-        let moment = (clip.first as f64 / clip.fps * fps).round() as usize;
-        match read(path, if is_still { 0 } else { moment }, bucket) {
+        let moment = |first: usize| match is_still {
+            true => 0,
+            false => (first as f64 / clip.fps * fps).round() as usize,
+        };
+        let span = (moment(clip.first), clip.next.map(moment));
+        match pieces.clip(Role::Reference, path, bucket, span) {
             Ok(frames) => {
                 tensors.insert(REF_LATENTS.to_owned(), encode.clip(&frames).map_err(failed)?);
             }

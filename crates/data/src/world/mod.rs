@@ -58,6 +58,7 @@ pub struct WorldOptions {
     /// The slowest and the fastest motion, in pixels per frame.
     pub speed: [f64; 2],
     /// Frames per second; it decides how long the tone is.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub fps: f64,
     /// The tone, if there is one.
     pub tone: Option<Tone>,

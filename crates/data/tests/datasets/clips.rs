@@ -1,18 +1,17 @@
 //! From clips to a dataset: what is listed, what the doctor finds, what is encoded and what is not
 //! encoded again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::TensorData;
 use data::Clip;
 use data::preprocess::{
-    Buckets, Cause, DoctorReport, Encode, ManifestEntry, Media, Probe, Reason, RgbFrame, Rules,
-    Summary, doctor, find_sources, preprocess,
+    Buckets, Cause, DoctorReport, Encode, Extract, Frames, ManifestEntry, Media, Probe, Reason,
+    RgbFrame, Rules, Summary, doctor, find_sources, preprocess,
 };
 use data::store::{Dataset, Fingerprint, LATENTS, REF_LATENTS, TEXT, Writer};
 
@@ -31,20 +30,14 @@ impl Media for TextMedia {
         Ok(Probe { frames: numbers[0], height: numbers[1], width: numbers[2], fps: 24.0 })
     }
 
-    fn read(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
-    ) -> Result<(), Cause> {
+    fn frames(&self, path: &Path) -> Result<Frames<'_>, Cause> {
         let numbers = numbers(path)?;
         let (height, width, grey) = (numbers[1], numbers[2], numbers[3]);
-        for frame in 0..*numbers.get(4).unwrap_or(&numbers[0]) {
-            let pixels = vec![(grey + frame) as u8; height * width * 3];
-            if each(RgbFrame { height, width, pixels }).is_break() {
-                return Ok(());
-            }
-        }
-        Ok(())
+        let frame = move |at: usize| {
+            let pixels = vec![(grey + at) as u8; height * width * 3];
+            Ok(RgbFrame { height, width, pixels })
+        };
+        Ok(Box::new((0..*numbers.get(4).unwrap_or(&numbers[0])).map(frame)))
     }
 }
 
@@ -143,6 +136,34 @@ fn the_doctor_says_what_is_skipped_and_why() {
     assert_eq!(reasons(&report), BTreeMap::from(expected));
 }
 
+/// A text that is there and cannot be a caption is told as what it is.
+#[test]
+fn captions_that_are_no_texts_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    clips(folder.path());
+    let utf32: Vec<u8> =
+        "a fox".chars().flat_map(|letter| u32::from(letter).to_le_bytes()).collect();
+    fs::write(folder.path().join("silent.txt"), utf32).unwrap();
+    fs::write(folder.path().join("wide.txt"), "fox ".repeat(20_000)).unwrap();
+    let report = doctor(&find_sources(folder.path()).unwrap(), &TextMedia, &buckets());
+    for (name, why) in
+        [("silent.mp4", "it holds the sign"), ("wide.mp4", "it has more than 65536 bytes")]
+    {
+        let said = &reasons(&report)[name];
+        assert!(said.starts_with("its caption cannot be read: ") && said.contains(why), "{said}");
+    }
+}
+
+/// A table is read whatever the case of its heads and the spaces around them.
+#[test]
+fn heads_of_tables_may_be_written_large() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table.csv");
+    fs::write(&path, "Path, Caption\n1.mp4, a fox\n").unwrap();
+    let entries = find_sources(&path).unwrap();
+    assert_eq!((entries[0].id.as_str(), entries[0].caption.as_deref()), ("1.mp4", Some("a fox")));
+}
+
 #[test]
 fn tables_of_every_kind_list_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -156,6 +177,7 @@ fn tables_of_every_kind_list_the_same() {
             id: "a/1.mp4".into(),
             path: folder.path().join("a/1.mp4"),
             caption: Some("red, and round".into()),
+            caption_fault: None,
             reference: Some(folder.path().join("r.mp4")),
             mask: None,
         },
@@ -163,6 +185,7 @@ fn tables_of_every_kind_list_the_same() {
             id: "2.mp4".into(),
             path: folder.path().join("2.mp4"),
             caption: Some(String::new()),
+            caption_fault: None,
             reference: None,
             mask: Some(folder.path().join("a/m.png")),
         },
@@ -374,4 +397,55 @@ fn references_are_encoded_beside_their_clips() {
     assert_eq!(go(&mut encode), 0);
     put("r.mp4", "12 200 64 101");
     assert_eq!(go(&mut encode), 1);
+}
+
+/// Frames of text, counted as they are read.
+#[derive(Default)]
+struct Counted(Cell<usize>);
+
+impl Media for Counted {
+    fn probe(&self, path: &Path) -> Result<Probe, Cause> {
+        TextMedia.probe(path)
+    }
+
+    fn frames(&self, path: &Path) -> Result<Frames<'_>, Cause> {
+        let frames = TextMedia.frames(path)?.collect::<Vec<_>>();
+        Ok(Box::new(frames.into_iter().inspect(move |_| self.0.set(self.0.get() + 1))))
+    }
+}
+
+/// A clip and its reference are read once, however many pieces of them become samples.
+#[test]
+fn pieces_are_those_of_the_whole_clip_and_read_it_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    put("a.mp4", "60 64 64 1");
+    put("r.mp4", "60 64 64 101");
+    put("t.csv", "path,caption,reference\na.mp4,one,r.mp4\n");
+    let entries = find_sources(&folder.path().join("t.csv")).unwrap();
+    for (text, last) in [("chunk", 45), ("slide:4", 48), ("uniform:3", 51)] {
+        let extract: Extract = text.parse().unwrap();
+        let planned = doctor(&entries, &TextMedia, &buckets()).extracted(extract).planned;
+        let (media, mut encode) = (Counted::default(), Means::default());
+        let store = folder.path().join(text.replace(':', "-"));
+        let mut writer = Writer::open(&store, &encode.fingerprint(), 1).unwrap();
+        let stop = AtomicBool::new(false);
+        let made =
+            preprocess(&planned, &media, &mut encode, &mut writer, &mut |_| {}, &stop).unwrap();
+        assert_eq!((made.written, made.failed.len()), (planned.len(), 0), "{text}");
+        drop(writer);
+        assert_eq!(media.0.get(), 2 * (last + 9), "{text}: frames are read more than once");
+        let dataset = Dataset::open(&store).unwrap();
+        for piece in &planned {
+            let at = (0..dataset.len()).find(|at| dataset.origin(*at).id == piece.id).unwrap();
+            let tensors = dataset.read(at).unwrap().tensors;
+            for (key, grey) in [(LATENTS, 1), (REF_LATENTS, 101)] {
+                let wanted: Vec<f32> =
+                    (0..9).map(|frame| (grey + piece.first + frame) as f32).collect();
+                let found = tensors[key].try_to_vec::<f32>().unwrap();
+                let found: Vec<f32> = found.into_iter().map(f32::round).collect();
+                assert_eq!(found, wanted, "{text} {key}");
+            }
+        }
+    }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{DType, TensorData};
 use data::Clip;
 use data::preprocess::{
-    Buckets, Cause, DoctorReport, Encode, MaskKind, Media, Probe, RgbFrame, Rules, Summary, doctor,
-    find_sources, preprocess,
+    Buckets, Cause, DoctorReport, Encode, Frames, MaskKind, Media, Probe, RgbFrame, Rules, Summary,
+    doctor, find_sources, preprocess,
 };
 use data::store::{Dataset, Fingerprint, LATENTS, MASK, TEXT, Writer, hash_parts};
 
@@ -45,13 +45,9 @@ impl Media for Boxes {
         Ok(Drawing::read(path)?.probe)
     }
 
-    fn read(
-        &self,
-        path: &Path,
-        each: &mut dyn FnMut(RgbFrame) -> ControlFlow<()>,
-    ) -> Result<(), Cause> {
+    fn frames(&self, path: &Path) -> Result<Frames<'_>, Cause> {
         let Drawing { probe: Probe { frames, height, width, .. }, boxes } = Drawing::read(path)?;
-        for frame in 0..frames {
+        let draw = move |frame: usize| {
             let is_white = |row: usize, column: usize| {
                 boxes.iter().any(|[frames, rows, columns]| {
                     frames.contains(&frame) && rows.contains(&row) && columns.contains(&column)
@@ -59,11 +55,9 @@ impl Media for Boxes {
             };
             let pixels = (0..height * width * 3)
                 .map(|at| if is_white(at / 3 / width, at / 3 % width) { 255 } else { 0 });
-            if each(RgbFrame { height, width, pixels: pixels.collect() }).is_break() {
-                return Ok(());
-            }
-        }
-        Ok(())
+            Ok(RgbFrame { height, width, pixels: pixels.collect() })
+        };
+        Ok(Box::new((0..frames).map(draw)))
     }
 }
 

@@ -166,6 +166,10 @@ impl PromptEncoder {
     }
 }
 
+/// So much of what is not known is told.
+const MOST_WORDS: usize = 8;
+const LONGEST_WORD: usize = 32;
+
 /// What a caption says that no caption of the training did.
 ///
 /// # Errors
@@ -177,7 +181,12 @@ fn unknown_words(words: &Words, field: Field, text: &str) -> Result<Option<Strin
     }
     words.check(text).map_err(|err| Error::request(field, err.to_string()))?;
     let unknown = words.unknown(text);
-    let quoted: Vec<String> = unknown.iter().map(|word| format!("`{word}`")).collect();
+    let short = |word: &String| word.chars().take(LONGEST_WORD).collect::<String>();
+    let mut quoted: Vec<String> =
+        unknown.iter().take(MOST_WORDS).map(|word| format!("`{}`", short(word))).collect();
+    if unknown.len() > MOST_WORDS {
+        quoted.push(format!("and {} more", unknown.len() - MOST_WORDS));
+    }
     let known: Vec<&str> = Words::known().collect();
     Ok((!unknown.is_empty()).then(|| {
         format!(

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{Device, Tensor};
 use data::media::{Frame, Waveform};
 use engine::{
-    Error, Field, Frames, Given, Latents, Media, MoreGuidance, Pipeline, PipelineOutput, Request,
-    Setup, Silent,
+    Error, Field, Fit, Frames, Given, Latents, Media, MoreGuidance, Pipeline, PipelineOutput,
+    Request, Setup, Silent,
 };
 use families::CrossLevels;
 use safetensors::SafeTensors;
@@ -93,10 +93,13 @@ impl Golden {
         let blocks = own["stg_blocks"].as_array().unwrap();
         let blocks = blocks.iter().map(|block| block.as_u64().unwrap() as usize).collect();
         let image = own["image"].as_str().map(|image| Media::File(goldens().join(image)));
+        // diffusers stretches.
+        let fit = image.is_some().then_some(Fit::Stretch);
         Request {
             prompts: vec![text("prompt")],
             negative: text("negative"),
             given: vec![Given { image, ..Given::default() }],
+            fit,
             steps: Some(count("steps")),
             guidance: Some(number("guidance")),
             more: MoreGuidance {

@@ -11,6 +11,7 @@ mod spiece;
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tokenizers::{PostProcessor, TruncationDirection};
 
 pub use self::error::TokenizerError;
@@ -129,10 +130,32 @@ fn failed(caption: &str, err: tokenizers::Error) -> TokenizerError {
     TokenizerError::Encode { caption: caption.to_owned(), reason: err.to_string() }
 }
 
+/// What ends every caption, of all that a `tokenizer.json` says.
+#[derive(serde::Deserialize)]
+struct Ends {
+    #[serde(default)]
+    post_processor: Value,
+}
+
+/// A token of a template that nobody defines, with which the library panics at the first caption.
+fn undefined(processor: &Value) -> Option<&str> {
+    let nested = processor["processors"].as_array().into_iter().flatten();
+    let parts =
+        ["single", "pair"].into_iter().filter_map(|key| processor[key].as_array()).flatten();
+    let mut tokens = parts.filter_map(|part| part["SpecialToken"]["id"].as_str());
+    let own = tokens.find(|token| processor["special_tokens"].get(token).is_none());
+    own.or_else(|| nested.into_iter().find_map(undefined))
+}
+
 fn from_json(path: &Path) -> Result<tokenizers::Tokenizer, TokenizerError> {
     let bytes = read(path)?;
     // The library panics where JSON ends within its decoder.
-    serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(corrupt(path))?;
+    let Ends { post_processor } = serde_json::from_slice(&bytes).map_err(corrupt(path))?;
+    if let Some(token) = undefined(&post_processor) {
+        let reason =
+            format!("its `post_processor` puts in `{token}`, which its `special_tokens` lack");
+        return Err(TokenizerError::Corrupt { path: path.to_owned(), reason });
+    }
     let mut pipeline = tokenizers::Tokenizer::from_bytes(bytes).map_err(corrupt(path))?;
     // The file may hold settings of its own; here the caller decides about length.
     pipeline.with_padding(None);

@@ -188,6 +188,17 @@ fn folders_without_a_whole_tokenizer_are_refused() {
     std::fs::write(folder.path().join("tokenizer.json"), "{").expect("a file");
     let error = Tokenizer::open(folder.path()).expect_err("half a file");
     assert!(error.to_string().contains("tokenizer.json"), "{error}");
+    // A token at the end of every caption that nobody defines made the library panic.
+    let whole = std::fs::read_to_string(goldens().join("wan-tiny/tokenizer/tokenizer.json"));
+    let mut whole: Value = serde_json::from_str(&whole.expect("a golden")).expect("JSON");
+    let single = json!([{ "Sequence": { "id": "A", "type_id": 0 } }, { "SpecialToken": { "id": "</x>", "type_id": 0 } }]);
+    let template = json!({ "type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": {} });
+    for processor in [template.clone(), json!({ "type": "Sequence", "processors": [template] })] {
+        whole["post_processor"] = processor;
+        std::fs::write(folder.path().join("tokenizer.json"), whole.to_string()).expect("a file");
+        let error = Tokenizer::open(folder.path()).expect_err("an undefined token").to_string();
+        assert!(error.contains("`</x>`") && error.contains("special_tokens"), "{error}");
+    }
 }
 
 /// The golden sentencepiece model with more fields at its end, which for protobuf replace earlier

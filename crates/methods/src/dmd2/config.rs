@@ -30,6 +30,7 @@ pub struct Dmd2Config {
     pub score_range: [f64; 2],
     /// Moves the levels of scores, and warped timesteps, towards noise: the one shift there is.
     #[serde(default = "unit")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub shift: f64,
     /// Whether the shift moves the student's timesteps too.
     #[serde(default)]

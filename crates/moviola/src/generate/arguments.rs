@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, ValueEnum};
+use data::media::{self, FrameRate};
 use engine::{Decoding, Fit, Request, Seed, Sizing, Solving};
 use folder::lora::LoraSource;
 
@@ -99,7 +100,7 @@ pub(crate) struct Arguments {
     pub(super) steps: Option<usize>,
     /// How steps are taken: as the model's scheduler says, or by predicting clean latents at few
     /// explicit --timesteps and noising them again [default: the model's]
-    #[arg(long, value_enum, requires_if("renoise", "timesteps"))]
+    #[arg(long, value_enum)]
     pub(super) solver: Option<SolverName>,
     /// Falling timesteps for `--solver renoise`, like 1000,750,500,250
     #[arg(long, value_name = "T,..", value_delimiter = ',', conflicts_with = "steps")]
@@ -128,7 +129,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pub(super) given: GivenArguments,
     /// How pictures of other proportions become those of the clip: stretch, crop or pad (with black)
-    /// [default: stretch where --height and --width are given, crop where the size follows --image]
+    /// [default: crop]
     #[arg(long, value_name = "WAY", value_parser = fit, help_heading = "Given beside the prompt")]
     pub(super) fit: Option<Fit>,
     /// Seed of all noise; -1 or `random` draws one, which the record tells
@@ -197,7 +198,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "fbcache:SHARE", value_parser = cache)]
     pub(super) cache: Option<f64>,
     /// Frames per second of a clip [default: the model's]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = frames_per_second)]
     pub(super) fps: Option<f64>,
     /// Leave the sound out that the model would make
     #[arg(long)]
@@ -221,7 +222,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE.json", conflicts_with = "told")]
     pub(super) replay: Option<PathBuf>,
     /// Another sample of the same prompt than the one that the record is of
-    #[arg(long, value_name = "N", requires = "replay")]
+    #[arg(long, value_name = "N")]
     pub(super) sample: Option<u64>,
     /// The row of --noise that the first sample has, in a run that is made again.
     #[arg(skip)]
@@ -282,14 +283,20 @@ impl Arguments {
     /// # Errors
     /// Arguments contradict each other.
     pub(super) fn request(&self, only_audio: bool) -> Outcome<Request> {
-        if self.timesteps.is_some() && self.solver != Some(SolverName::Renoise) {
-            let reason = "--timesteps are for --solver renoise; add it, or give --steps instead";
-            return Err(Failure::refused(reason));
-        }
         let solving = match (self.solver, &self.timesteps) {
             (Some(SolverName::Renoise), Some(timesteps)) => Solving::Renoise(timesteps.clone()),
-            (Some(SolverName::Scheduler), _) => Solving::Scheduler,
-            _ => Solving::Recorded,
+            (Some(SolverName::Renoise), None) => {
+                let reason = "--solver renoise steps through --timesteps, like --timesteps 1000,750,500,250; add \
+                              them, or leave it out: a distilled model takes as many of its own as --steps says";
+                return Err(Failure::refused(reason));
+            }
+            (_, Some(_)) => {
+                let reason =
+                    "--timesteps are for --solver renoise; add it, or give --steps instead";
+                return Err(Failure::refused(reason));
+            }
+            (Some(SolverName::Scheduler), None) => Solving::Scheduler,
+            (None, None) => Solving::Recorded,
         };
         Ok(Request {
             prompts: self.prompt.clone(),
@@ -334,6 +341,14 @@ pub(super) fn cache(text: &str) -> Result<f64, String> {
 }
 
 /// A way to fit pictures by its name.
+/// A number or a fraction like 24000/1001. Which numbers can be, the clip says.
+fn frames_per_second(text: &str) -> Result<f64, String> {
+    text.parse().or_else(|_| {
+        let rate: FrameRate = text.parse().map_err(|err: media::Error| err.to_string())?;
+        Ok(rate.per_second())
+    })
+}
+
 fn fit(name: &str) -> Result<Fit, String> {
     let found = Fit::ALL.into_iter().find(|(known, _)| *known == name);
     found.map(|(_, fit)| fit).ok_or_else(|| {

@@ -11,7 +11,7 @@ use super::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 
 /// What a line of a .jsonl file may say.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "prompt",
     "negative",
     "seed",
@@ -22,6 +22,7 @@ const KEYS: [&str; 14] = [
     "flow_shift",
     "height",
     "width",
+    "size",
     "frames",
     "image",
     "lora",
@@ -106,16 +107,36 @@ fn read(path: &Path, base: &Arguments) -> Outcome<Vec<Arguments>> {
     let text = kernels::read_text(path, LONGEST).map_err(file)?;
     // Some editors begin a file with a mark that is no part of its text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let is_json = path.extension().is_some_and(|own| own.eq_ignore_ascii_case("jsonl"));
+    let is_named = |name: &str| path.extension().is_some_and(|own| own.eq_ignore_ascii_case(name));
+    let is_json = is_named("jsonl");
+    if is_named("json") {
+        return Err(Failure::Refused(format!(
+            "--prompts: {} is JSON as a whole, which is not read; write an object in each line, and call it .jsonl",
+            path.display()
+        )));
+    }
     let lines = text.lines().map(str::trim).enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let ask = |(at, line): (usize, &str)| match is_json {
-        false => Ok(Arguments { prompt: vec![line.to_owned()], ..base.clone() }),
-        true => object(line, base).map_err(|reason| {
+    let ask = |(at, line): (usize, &str)| {
+        let own = if is_json { object(line, base) } else { plain(line, base) };
+        own.map_err(|reason| {
             Failure::Refused(format!("--prompts: line {} of {}: {reason}", at + 1, path.display()))
-        }),
+        })
     };
     lines.map(ask).collect()
+}
+
+/// What a line of any other file asks for.
+fn plain(line: &str, base: &Arguments) -> Result<Arguments, String> {
+    // Other programs read `--w 512` of a line as a setting.
+    let is_setting = |word: &&str| word.len() == 3 && word.starts_with("--") && word.is_ascii();
+    match line.split_whitespace().find(is_setting) {
+        Some(word) => Err(format!(
+            "`{word}` is no part of a prompt here; settings of a line are for .jsonl files, like {{\"prompt\": \"a \
+             fox\", \"width\": 512}}"
+        )),
+        None => Ok(Arguments { prompt: vec![line.to_owned()], ..base.clone() }),
+    }
 }
 
 /// What a line of a .jsonl file asks for, in the place of what all lines are asked for.
@@ -162,6 +183,7 @@ fn object(line: &str, base: &Arguments) -> Result<Arguments, String> {
             "flow_shift" => own.flow_shift = Some(number(key, value)?),
             "height" => own.height = Some(count(key, value)?),
             "width" => own.width = Some(count(key, value)?),
+            "size" => [own.width, own.height] = size(value)?.map(Some),
             "frames" => own.frames = Some(count(key, value)?),
             "image" => own.given.image = Some(text(key, value)?.into()),
             "lora" => own.lora = loras(key, value)?,
@@ -177,6 +199,13 @@ fn object(line: &str, base: &Arguments) -> Result<Arguments, String> {
 /// Our name of a setting.
 fn known(key: &str) -> &str {
     ALIASES.iter().find(|(theirs, _)| *theirs == key).map_or(key, |(_, ours)| ours)
+}
+
+/// Width and height as `832x480`.
+fn size(value: &Value) -> Result<[usize; 2], String> {
+    let sides = value.as_str().and_then(|text| text.split_once('x'));
+    let sides = sides.and_then(|(wide, high)| Some([wide.parse().ok()?, high.parse().ok()?]));
+    sides.ok_or_else(|| format!("`size` is {value}, not WIDTHxHEIGHT, like 832x480"))
 }
 
 fn seed(value: &Value) -> Result<Seed, String> {

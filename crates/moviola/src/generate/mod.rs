@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use data::aside::Existing;
-use data::media::FrameRate;
+use data::media::{Format, FrameRate};
 use engine::{Pipeline, PipelineOutput, Plan, Residency, Seed, Setup};
 use nn::{Precision, Quantization};
 
@@ -91,6 +91,12 @@ impl<'a> Run<'a> {
         (voice, clock): (Voice, &'a Clock),
     ) -> Outcome<Run<'a>> {
         device::parse(&asked.device)?;
+        // Clap forgives what an argument requires where that excludes another one that is given.
+        if asked.sample.is_some() && asked.replay.is_none() {
+            let reason = "--sample: it says which sample of a record to make again; add --replay FILE.json, or say \
+                          --first-sample";
+            return Err(Failure::refused(reason));
+        }
         let (arguments, only_audio) = match &asked.replay {
             None => (asked.clone(), false),
             Some(path) => {
@@ -120,11 +126,13 @@ impl<'a> Run<'a> {
     fn make(&self) -> Outcome {
         // All parts are checked before the first one runs. One that is alone is not opened again.
         let mut first = None;
-        let (mut samples, mut sounds, mut told) = (Vec::new(), false, Vec::new());
+        let (mut samples, mut sizes) = (Vec::new(), Vec::new());
+        let (mut sounds, mut told) = (false, Vec::new());
         for (at, ask) in self.asks.iter().enumerate() {
             let opened = self.open(ask)?;
             let used = opened.plan.used();
             samples.push(used.samples);
+            sizes.push(used.delivered);
             sounds |= used.sounds;
             told.push(self.told(ask, &opened.plan));
             first = first.or((at == 0).then_some(opened));
@@ -155,7 +163,7 @@ impl<'a> Run<'a> {
             self.carry_out(ask, opened, (&places, done), &mut bars)?;
             done += samples;
         }
-        self.tell_end(done, &bars);
+        self.tell_end(done, &sizes, &bars);
         Ok(())
     }
 
@@ -181,6 +189,7 @@ impl<'a> Run<'a> {
         let pipeline = Pipeline::open(&self.model, &setup)?;
         let request = ask.request(self.kind == Kind::Sound)?;
         let plan = pipeline.plan(&request)?;
+        self.frame_rate(&pipeline, plan.used().frame_rate)?;
         room::check(ask, &pipeline, &plan, &request)?;
         let layout = match ask.layout.is_given() {
             true => {
@@ -192,6 +201,22 @@ impl<'a> Run<'a> {
         Ok(Opened { pipeline, plan, layout })
     }
 
+    /// The rate of the clips, which the kind of file must be able to show.
+    fn frame_rate(&self, pipeline: &Pipeline, used: Option<f64>) -> Outcome<FrameRate> {
+        let rate = used.unwrap_or(pipeline.description().defaults.frame_rate);
+        let refused = |reason: String| Failure::Refused(format!("--fps: {reason}"));
+        let rate = FrameRate::from_number(rate).map_err(|err| refused(err.to_string()))?;
+        match (self.kind, used) {
+            (Kind::Clip(Format::Gif), Some(asked)) if rate.per_second() > Format::FASTEST_GIF => {
+                Err(refused(format!(
+                    "a GIF shows {} frames a second at most, and this is {asked}; write .mp4 or .webp, or say fewer",
+                    Format::FASTEST_GIF
+                )))
+            }
+            _ => Ok(rate),
+        }
+    }
+
     fn carry_out(
         &self,
         ask: &Arguments,
@@ -200,9 +225,7 @@ impl<'a> Run<'a> {
         bars: &mut Bars<'_>,
     ) -> Outcome {
         let used = plan.used().clone();
-        let rate = used.frame_rate.unwrap_or(pipeline.description().defaults.frame_rate);
-        let rate = FrameRate::from_number(rate)
-            .map_err(|err| Failure::Refused(format!("--fps: {err}")))?;
+        let rate = self.frame_rate(&pipeline, used.frame_rate)?;
         let inputs = Inputs::of(ask, &self.model, layout.as_ref())?;
         let only_audio = self.kind == Kind::Sound;
         let record = |index, size| {

@@ -12,6 +12,7 @@ use super::more::MoreArguments;
 use crate::clock::Clock;
 use crate::failure::Outcome;
 use crate::layout::LayoutArguments;
+use crate::threads;
 
 /// The format of records; a reader must know it.
 pub(super) const FORMAT: u32 = 2;
@@ -70,6 +71,9 @@ pub(super) struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) quantize: Option<String>,
     pub(super) device: String,
+    /// The instructions that it was computed with: others round other sums.
+    #[serde(default)]
+    pub(super) instructions: Option<String>,
     /// How ranks shared the work, where there were several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) layout: Option<LayoutArguments>,
@@ -119,8 +123,9 @@ impl Input {
     }
 }
 
-/// The files that a part of a run reads, as they are before it begins, and who shares its work.
+/// The files that a part of a run reads, as they are before it begins, who shares its work and by what.
 pub(super) struct Inputs {
+    instructions: String,
     layout: Option<LayoutArguments>,
     model_fingerprint: String,
     transformer: Option<Input>,
@@ -149,6 +154,7 @@ impl Inputs {
             Ok(Input { role: Some(given.role.to_string()), frame: given.frame, scale, ..own })
         });
         Ok(Inputs {
+            instructions: threads::instruction_set()?.name().to_owned(),
             layout: layout.map(|plan| arguments.layout.of_one_sample(plan)),
             model_fingerprint: model_fingerprint(model)?,
             transformer: one(&arguments.transformer)?,
@@ -223,6 +229,7 @@ pub(super) fn record(
         dtype: if arguments.dtype == Dtype::Bf16 { "bf16" } else { "f32" }.to_owned(),
         quantize: arguments.quantize.map(|Quantize::Int8| "int8".to_owned()),
         device: arguments.device.clone(),
+        instructions: Some(inputs.instructions.clone()),
         layout: inputs.layout.clone(),
         tile_vae: arguments.tile_vae,
         cache: arguments.cache.map(|share| format!("fbcache:{share}")),

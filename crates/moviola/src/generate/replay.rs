@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use engine::{Fit, Seed, SolverUsed, model_fingerprint};
 use families::Condition;
 use folder::lora::LoraSource;
+use kernels::{InstructionSet, Operands};
 
 use super::arguments::{Arguments, Dtype, Quantize, SolverName, cache};
 use super::record::{FORMAT, Input, Record};
@@ -12,6 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::given::GivenFile;
 use crate::hub;
 use crate::places::Kind;
+use crate::threads;
 use crate::voice::Voice;
 
 /// Everything needed to make a sample again.
@@ -36,6 +38,9 @@ impl Replay {
                 record.moviola
             ));
         }
+        if let Some(note) = record.computed_otherwise()? {
+            voice.warn(&format!("{} {note}", path.display()));
+        }
         let model = arguments.model.clone().unwrap_or_else(|| record.resolved(&record.model));
         let changed = record.changed(&model)?;
         if !changed.is_empty() {
@@ -44,6 +49,14 @@ impl Replay {
                 path.display(),
                 changed.join(", and ")
             )));
+        }
+        let [first, last] = record.samples_of_prompt;
+        if let Some(sample) = arguments.sample.filter(|own| !(first..=last).contains(own)) {
+            voice.warn(&format!(
+                "--sample: {} is of samples {first} to {last} of its seed, whatever their files are numbered; {sample} \
+                 is one that was not made then",
+                path.display()
+            ));
         }
         let only_audio = record.only_audio;
         let arguments = record.arguments(arguments, model, path)?;
@@ -90,6 +103,22 @@ impl Record {
         PathBuf::from(self.resolved(&input.file))
     }
 
+    /// That it was computed with instructions whose sums are not those of this machine, in words.
+    fn computed_otherwise(&self) -> Outcome<Option<String>> {
+        let Some(then) = &self.instructions else { return Ok(None) };
+        let now = threads::instruction_set()?;
+        let known = InstructionSet::ALL.into_iter().find(|set| set.name() == then);
+        let operands = if self.dtype == "bf16" { Operands::Bf16 } else { Operands::F32 };
+        let agrees = known.is_some_and(|then| then.agrees_with(now, operands));
+        Ok((!agrees).then(|| {
+            let again = match known.is_some_and(|then| then.lacking().is_empty()) {
+                true => format!("; MOVIOLA_ISA={then} computes as it was"),
+                false => String::new(),
+            };
+            format!("was computed with {then}, and this is {now}: the last bits may differ{again}")
+        }))
+    }
+
     /// What is no longer as it was, in words.
     fn changed(&self, model: &str) -> Outcome<Vec<String>> {
         let mut changed = Vec::new();
@@ -131,6 +160,8 @@ impl Record {
     fn arguments(&self, asked: &Arguments, model: String, path: &Path) -> Outcome<Arguments> {
         let few = self.solver == SolverUsed::RENOISE;
         let fit = Fit::ALL.into_iter().find(|(name, _)| *name == self.fit).map(|(_, fit)| fit);
+        // Where nothing is given there is nothing to fit.
+        let fit = fit.filter(|_| !self.given.is_empty());
         let sample = self.sample_of(asked.sample, path)?;
         let moved = sample.wrapping_sub(self.sample) as usize;
         let row = |input: &Option<Input>| input.as_ref().and_then(|own| own.row);

@@ -33,6 +33,24 @@ impl Told {
     }
 }
 
+/// LoRAs that learnt as the expert that they are not given to, which some mean to do.
+fn misplaced(ask: &Arguments) -> Vec<String> {
+    let [first, second] = [("--lora", &ask.lora, "low"), ("--lora-2", &ask.second_lora, "high")];
+    let mut notes = Vec::new();
+    for (flag, loras, other) in [first, second] {
+        for path in loras.iter().map(|own| &own.path) {
+            let said = folder::lora::file(path).and_then(|file| folder::metadata(&file));
+            if said.is_ok_and(|said| said.get("expert").is_some_and(|expert| expert == other)) {
+                notes.push(format!(
+                    "{flag}: {} learnt as the {other} expert, and is given to the other one",
+                    path.display()
+                ));
+            }
+        }
+    }
+    notes
+}
+
 impl Run<'_> {
     /// What a part of the run will do, with which settings, and about how long that takes.
     pub(super) fn told(&self, ask: &Arguments, plan: &Plan) -> Told {
@@ -57,7 +75,8 @@ impl Run<'_> {
         let works = estimate.stages.iter().filter(|work| work.operations > 0.0);
         let works = works.map(|work| format!("{}: {:.3e} operations", work.stage, work.operations));
         let details = std::iter::once(format!("timesteps: {:?}", used.timesteps)).chain(works);
-        Told { notes: plan.notes().to_vec(), line, details: details.collect() }
+        let notes = plan.notes().iter().cloned().chain(misplaced(ask)).collect();
+        Told { notes, line, details: details.collect() }
     }
 
     /// What is made, in words.
@@ -92,12 +111,15 @@ impl Run<'_> {
     }
 
     /// What was made, with which seed, and how long each stage took.
-    pub(super) fn tell_end(&self, samples: usize, bars: &Bars<'_>) {
+    pub(super) fn tell_end(&self, samples: usize, sizes: &[[usize; 2]], bars: &Bars<'_>) {
         let stages: Vec<String> = bars
             .stages()
             .iter()
             .map(|(stage, own)| format!("{stage} {}", duration(*own)))
             .collect();
+        let mut sizes: Vec<String> =
+            sizes.iter().map(|[height, width]| format!("{width} x {height}")).collect();
+        sizes.dedup();
         let mut seeds: Vec<String> = self.asks.iter().map(|ask| ask.seed().to_string()).collect();
         seeds.dedup();
         let seeds = match seeds.len() > 4 {
@@ -105,7 +127,8 @@ impl Run<'_> {
             false => format!("seed {}", seeds.join(", ")),
         };
         self.voice.say(&format!(
-            "made {samples} in {}: {seeds}; {}{}",
+            "made {samples} of {} in {}: {seeds}; {}{}",
+            sizes.join(" and "),
             duration(self.clock.seconds()),
             stages.join(", "),
             most_memory().map_or(String::new(), |most| format!("; {} at most", bytes(most))),

@@ -166,7 +166,7 @@ fn a_picture_that_is_one_line_is_refused_as_a_condition() {
     let files = ["--output", &output, "--image", text(&line)];
     let ended = Run::of(words.into_iter().chain(files)).ended();
     ended.refused(&["--image", "60000x1", "no clip follows such proportions"]);
-    let sizes = ["--height", "32", "--width", "32"];
+    let sizes = ["--height", "32", "--width", "32", "--fit", "stretch"];
     let ended = Run::of(words.into_iter().chain(files).chain(sizes)).ended();
     ended.refused(&["--image", "60000x1", "100 million pixels"]);
     ended.within(20);

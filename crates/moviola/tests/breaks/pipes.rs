@@ -98,7 +98,7 @@ fn what_is_no_file_is_refused_within_folders() {
 fn what_is_no_file_is_refused_within_runs() {
     let place = Place::new();
     train(&place, &["loop.steps=1"]).ended().ended_with(0, &[]);
-    for name in ["metrics.jsonl", "recipe.yaml", "changes.jsonl"] {
+    for name in ["metrics.jsonl", "recipe.yaml", "changes.jsonl", "report.html"] {
         let path = place.path("run").join(name);
         let own = fs::read(&path).ok();
         for device in [None, Some("/dev/zero")] {
@@ -117,6 +117,29 @@ fn what_is_no_file_is_refused_within_runs() {
         }
     }
     train(&place, &["loop.steps=2"]).ended().ended_with(0, &[]);
+}
+
+/// Marks are not kept back by a pipe that nobody reads.
+#[test]
+fn an_exam_does_not_wait_for_a_reader() {
+    let place = Place::new();
+    train(&place, &["loop.steps=1"]).ended().ended_with(0, &[]);
+    Run::of(["export", &place.text("run"), "--output", &place.text("model")])
+        .ended()
+        .ended_with(0, &[]);
+    stand(&place.path("marks.json"), None);
+    let words = [
+        "exam",
+        "--model",
+        &place.text("model"),
+        "--steps",
+        "1",
+        "--output",
+        &place.text("marks.json"),
+    ];
+    let ended = Run::of(words).ended();
+    ended.refused(&["--output", "is a pipe"]);
+    ended.within(20);
 }
 
 /// One line without an end.

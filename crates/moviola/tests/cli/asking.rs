@@ -174,12 +174,13 @@ fn a_picture_keeps_its_proportions() {
     assert_eq!(made(&["--height", "32"]).0, [32, 72]);
     assert_eq!(made(&["--width", "40"]).0, [16, 40]);
     let square = ["--height", "32", "--width", "32"];
-    let (size, stretched, fit, said) = made(&square);
-    assert_eq!((size, fit), ([32, 32], json!("stretch")));
-    assert!(said.contains("stretched to 32 x 32") && said.contains("`crop` or `pad`"), "{said}");
+    let (size, plain, fit, _) = made(&square);
+    assert_eq!((size, fit), ([32, 32], json!("crop")));
     let fitted = |way| made(&[&square[..], &["--fit", way]].concat());
-    assert_eq!(fitted("stretch").1, stretched);
+    let (_, stretched, _, said) = fitted("stretch");
+    assert!(said.contains("stretched to 32 x 32, by 125 % more"), "{said}");
     let (cropped, padded) = (fitted("crop"), fitted("pad"));
+    assert_eq!(cropped.1, plain);
     assert!(cropped.3.contains("cropped to 32 x 32: 55.6 % of it is not seen"), "{}", cropped.3);
     assert!(padded.3.contains("padded to 32 x 32: 55.6 % of the clip is black"), "{}", padded.3);
     assert!(cropped.1 != stretched && padded.1 != stretched && cropped.1 != padded.1);
@@ -188,6 +189,18 @@ fn a_picture_keeps_its_proportions() {
         |bytes: &[u8], at: usize| f32::from_le_bytes(bytes[4 * at..][..4].try_into().unwrap());
     assert!((0..96).all(|at| value(&padded.1.2, at) < 0.02), "the first row");
     assert!((0..96).any(|at| value(&cropped.1.2, at) > 0.2), "the first row");
+    // What becomes of each of several is said.
+    let keyframe = format!("0:{picture}");
+    let (_, _, _, said) = made(&[&square[..], &["--keyframe", &keyframe]].concat());
+    assert_eq!(said.matches("is cropped to 32 x 32").count(), 2, "{said}");
+    // Where no picture is given, there is none to fit.
+    let out = duet.generate("no.gif", &["--prompt", CIRCLE, "--fit", "pad"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(
+        words(&out).contains("--fit: nothing is given that could be fitted"),
+        "{}",
+        words(&out)
+    );
     // What has the right proportions already is left alone and nothing is said.
     image::RgbImage::new(64, 64).save(&picture).unwrap();
     let (size, _, _, said) = made(&[]);
@@ -236,6 +249,22 @@ fn the_standard_output_is_a_place() {
     assert_eq!(fs::read(copy.path("clip")).unwrap()[..3], *b"GIF");
 }
 
+/// The folders of an output are made, and not by a run that is refused.
+#[test]
+fn folders_of_outputs_are_made() {
+    let copy = Copy::of("pixart-tiny");
+    let small = ["--prompt", "a fox", "--steps", "1", "--width", "32", "--height"];
+    let made =
+        |high: &str| copy.generate_new("new/deeper/out.png", &[&small[..], &[high]].concat());
+    assert_eq!(made("33").status.code(), Some(2));
+    assert!(!copy.path("new").exists());
+    let out = made("32");
+    assert!(out.status.success(), "{}", words(&out));
+    assert!(
+        copy.path("new/deeper/out.png").is_file() && copy.path("new/deeper/out.png.json").is_file()
+    );
+}
+
 /// What people type elsewhere means the same here, and a number may be negative.
 #[test]
 fn names_that_people_type() {
@@ -278,6 +307,31 @@ fn names_that_people_type() {
     assert_eq!(record["guidance"], -1.5);
 }
 
+/// A rate is a number or a fraction, and one that the file cannot show is refused before anything is made.
+#[test]
+fn rates_that_a_file_can_show() {
+    let copy = Copy::of("wan-tiny");
+    let small = ["-p", "a fox", "--steps", "1", "--frames", "5", "--height", "16", "--width", "16"];
+    let made = |output: &str, rate: &str| {
+        copy.generate_to(output, &[&small[..], &["--max-tokens", "8", "--fps", rate]].concat())
+    };
+    for rate in ["24000/1001", "50"] {
+        let out = made("out.gif", rate);
+        assert!(out.status.success(), "{rate}: {}", words(&out));
+    }
+    assert_eq!(copy.record("out.gif")["fps"], 50.0);
+    for (rate, word) in [
+        ("60", "--fps: a GIF shows 50 frames a second at most, and this is 60"),
+        ("1e9", "is no frame rate; give a number above 0 and up to 1000, or a fraction"),
+        ("24/0", "is no frame rate"),
+    ] {
+        let out = made("fast.gif", rate);
+        assert_eq!(out.status.code(), Some(2), "{rate}");
+        assert!(words(&out).contains(word), "{rate}: {}", words(&out));
+    }
+    assert!(made("fast.mp4", "60").status.success());
+}
+
 /// Each line of a .jsonl file is made as if its settings were typed.
 #[test]
 fn prompts_with_settings_of_their_own() {
@@ -290,7 +344,7 @@ fn prompts_with_settings_of_their_own() {
         json!({ "prompt": "a fox" }).to_string(),
         json!("an owl").to_string(),
         String::new(),
-        json!({ "prompt": "a fox", "seed": 9, "height": 32, "frames": 1 }).to_string(),
+        json!({ "prompt": "a fox", "seed": 9, "size": "16x32", "frames": 1 }).to_string(),
         json!({ "prompt": "a cat", "negative_prompt": "grey", "cfg_scale": 3, "steps": 1 })
             .to_string(),
         json!({ "prompt": "a fox", "lora": [format!("{lora}:0.5")], "seed": "random" }).to_string(),
@@ -357,6 +411,7 @@ fn lines_that_cannot_be_made() {
         (json!({ "prompt": "x", "height": 17 }), "height is 17"),
         (json!({ "prompt": "x", "seed": -7 }), "`seed` is -7"),
         (json!([1]), "neither an object"),
+        (json!({ "prompt": "x", "size": "wide" }), "`size` is \"wide\", not WIDTHxHEIGHT"),
     ] {
         fs::write(&given, format!("{}\n{line}", json!({ "prompt": "a fox" }))).unwrap();
         let out = copy.generate_new("no.png", &small);
@@ -364,6 +419,22 @@ fn lines_that_cannot_be_made() {
         assert!(words(&out).contains(word), "{line}: {}", words(&out));
         assert!(!copy.path("no-000.png").exists() && !copy.path("no.png").exists());
     }
+}
+
+/// What other programs read from a line is not taken for a part of the prompt.
+#[test]
+fn prompts_of_other_programs() {
+    let copy = Copy::of("wan-tiny");
+    let refused = |name: &str, text: &str, word: &str| {
+        fs::write(copy.path(name), text).unwrap();
+        let given = copy.path(name);
+        let out = copy.generate(&["--prompts", given.to_str().unwrap(), "--steps", "1"]);
+        assert_eq!(out.status.code(), Some(2), "{text}");
+        assert!(words(&out).contains(word), "{text}: {}", words(&out));
+    };
+    refused("a.txt", "an owl\na fox --w 512 --d 4", "line 2 of");
+    refused("a.txt", "an owl\na fox --w 512 --d 4", "`--w` is no part of a prompt here");
+    refused("a.json", "[{\"prompt\": \"a fox\"}]", "an object in each line, and call it .jsonl");
 }
 
 /// What is not read of a prompt is said before the work.
@@ -435,7 +506,7 @@ fn what_it_takes_is_said() {
         assert!(before.contains(part), "no `{part}` in: {before}");
     }
     let after = said.lines().last().unwrap();
-    for part in ["made 1 in ", "seed 3", "encode ", "denoise ", "decode "] {
+    for part in ["made 1 of 48 x 32 in ", "seed 3", "encode ", "denoise ", "decode "] {
         assert!(after.contains(part), "no `{part}` in: {after}");
     }
     assert_eq!(

@@ -119,6 +119,10 @@ fn exams_sit_on_ranks(model: &str, folder: &Path) {
 fn exams_name_their_arguments(model: &str) {
     let index = Path::new(model).join("model_index.json");
     let before = fs::read(&index).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let marks = folder.path().join("marks.json");
+    fs::write(&marks, "mine").unwrap();
+    let (marks_of, place) = (marks.to_str().unwrap(), folder.path().to_str().unwrap());
     for (more, wanted) in [
         (&["--steps", "0"][..], "error: --steps: "),
         (&["--guidance", "NaN"], "error: --guidance: "),
@@ -126,6 +130,9 @@ fn exams_name_their_arguments(model: &str) {
         (&["--colour", "mauve"], "for '--colour <WORD>'"),
         (&["--without-model", "--steps", "2"], "'--without-model' cannot be used with '--steps"),
         (&["--output", index.to_str().unwrap()], "is an input of this run"),
+        (&["--output", marks_of], "marks.json exists; add --overwrite"),
+        (&["--questions", place], "is there already; choose another name"),
+        (&["--overwrite"], "--output"),
     ] {
         let output = run(&[&["exam", "--model", model], more].concat());
         let message = words(&output);
@@ -133,6 +140,7 @@ fn exams_name_their_arguments(model: &str) {
         assert!(message.contains(wanted), "{more:?}: {message}");
     }
     assert_eq!(fs::read(&index).unwrap(), before);
+    assert_eq!(fs::read(&marks).unwrap(), b"mine");
     // A file is named once.
     let picture = crate::folder::goldens().join("pictures/photo.png").display().to_string();
     let to = Path::new(model).with_extension("gif").display().to_string();

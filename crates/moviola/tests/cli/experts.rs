@@ -8,7 +8,7 @@ use std::process::Output;
 use data::store::{BESIDE, Dataset, IMAGE};
 use serde_json::Value;
 
-use crate::folder::{distance, goldens, read, run, values};
+use crate::folder::{Copy, distance, goldens, read, run, values};
 use crate::preprocess::Workplace;
 use crate::training::{recipe, words};
 
@@ -20,13 +20,17 @@ pub(crate) struct Trained {
 
 impl Trained {
     pub(crate) fn new(model: &str, bucket: &str) -> Trained {
+        Trained::of(&goldens().join(model), bucket)
+    }
+
+    /// The same of a folder that is no golden.
+    fn of(model: &Path, bucket: &str) -> Trained {
         let place = Workplace::new();
         for (name, seed) in [("a.png", 1), ("b.png", 2), ("c.png", 3)] {
             place.picture(name, [64, 64], seed, "a fox");
         }
-        place.encoded(model, "clips", &["--bucket", bucket]);
-        let model = goldens().join(model).to_str().unwrap().to_owned();
-        Trained { place, model }
+        place.encoded(model.to_str().unwrap(), "clips", &["--bucket", bucket]);
+        Trained { place, model: model.to_str().unwrap().to_owned() }
     }
 
     /// Trains for two steps with more settings.
@@ -233,6 +237,56 @@ fn experts_are_trained_in_one_run() {
     assert!(said.contains("# student-high") && said.contains("# student-low"), "{said}");
 }
 
+/// The golden with two experts as a folder of image to video: each is shown the picture as channels beside the noise,
+/// and there is no image encoder, as in Wan 2.2.
+fn experts_of_image_to_video() -> Copy {
+    let copy = Copy::of("wan-tiny-experts");
+    copy.replace("model_index.json", "WanPipeline", "WanImageToVideoPipeline");
+    for component in ["transformer", "transformer_2"] {
+        let channels = "\"in_channels\": ";
+        copy.replace(
+            &format!("{component}/config.json"),
+            &format!("{channels}4"),
+            &format!("{channels}12"),
+        );
+        copy.rewrite(&format!("{component}/diffusion_pytorch_model.safetensors"), |tensors| {
+            let (dtype, shape, bytes) = tensors["patch_embedding.weight"].clone();
+            // A mask of four channels and a latent of four more, each read as strongly as the noise.
+            let rows = bytes.chunks(bytes.len() / shape[0]).flat_map(|row| row.repeat(3)).collect();
+            let wide = [&[shape[0], 3 * shape[1]][..], &shape[2..]].concat();
+            tensors.insert("patch_embedding.weight".to_owned(), (dtype, wide, rows));
+        });
+    }
+    copy
+}
+
+/// Both experts of image to video learn with the picture, are looked at with it, and what they learnt is used with it.
+#[test]
+fn experts_of_image_to_video_are_trained() {
+    let copy = experts_of_image_to_video();
+    let own = Trained::of(&copy.path("model"), "32x32x1");
+    let sample = Dataset::open(&own.place.path("dataset")).unwrap().read(0).unwrap();
+    assert_eq!(sample.tensors[BESIDE].shape()[..], [8, 1, 4, 4]);
+    let picture = own.place.text("clips/a.png");
+    let given = look(&format!(", given: {{image: {picture}}}"));
+    let out = own.train_both("run", 8, &[&given], &[]);
+    assert!(out.status.success(), "{}", words(&out));
+    own.export("run", "both.safetensors", &[]);
+    let [high, low] =
+        ["both-high.safetensors", "both-low.safetensors"].map(|name| own.place.text(name));
+    let image = ["--image", picture.as_str()];
+    let latents = |more: &[&str]| own.latents(&own.model, &[&image[..], more].concat());
+    let (plain, tuned) = (latents(&[]), latents(&["--lora", &high, "--lora-2", &low]));
+    assert!(distance(&tuned, &plain) > 0.003, "the LoRAs change nothing");
+    let folder = own.export("run", "folder", &["--as", "folder"]);
+    assert!(distance(&own.latents(&folder, &image), &tuned) < 1e-4, "the folder is another model");
+    let other = own.place.text("clips/b.png");
+    let shown = own.latents(&own.model, &["--image", &other]);
+    assert!(distance(&shown, &plain) > 0.003, "the picture is not seen");
+    let out = own.train_both("refused", 8, &[], &[]);
+    assert!(words(&out).contains("callbacks.validation.given.image"), "{}", words(&out));
+}
+
 /// What a run of both leaves is used together: two LoRAs, one folder, or one of them alone.
 #[test]
 fn both_experts_are_exported_together_and_alone() {
@@ -245,6 +299,24 @@ fn both_experts_are_exported_together_and_alone() {
     let pair = ["--lora", files[0].as_str(), "--lora-2", files[1].as_str()];
     let [high, low, tuned] =
         [&pair[..2], &pair[2..], &pair[..]].map(|loras| own.latents(&own.model, loras));
+    // Whoever takes one for the other is told, and does not go on learning from it.
+    let output = own.place.text("crossed.png");
+    let crossed = ["--lora-2", files[0].as_str(), "--output", &output, "--model", &own.model];
+    let small =
+        ["generate", "--prompt", "a fox", "--steps", "1", "--frames", "1", "--height", "32"];
+    let out = run(&[&small[..], &["--width", "32"], &crossed].concat());
+    assert!(
+        words(&out).contains("learnt as the high expert, and is given to the other one"),
+        "{}",
+        words(&out)
+    );
+    let from = format!("models.student.learns.from={}", files[0]);
+    let out = own.train_both("crossed", 8, &[&from, "models.student.expert=low"], &[]);
+    assert!(
+        words(&out).contains("learnt as the high expert, and this is the low one"),
+        "{}",
+        words(&out)
+    );
     for (name, other) in [("no LoRA", &plain), ("the high one", &high), ("the low one", &low)] {
         assert!(distance(&tuned, other) > 0.003, "both are as {name}");
     }
@@ -306,14 +378,34 @@ fn first_frames_are_trained_into_a_model_of_texts() {
 /// A first frame that is given clean, at a level per token.
 #[test]
 fn a_model_of_texts_and_pictures_is_trained() {
-    let own = Trained::new("wan-tiny-ti2v", "64x64x1");
-    let picture = own.place.text("clips/a.png");
+    let place = Workplace::new();
+    for (name, value) in [("a.gif", "a fox"), ("b.gif", "a cat"), ("c.gif", "a fox")] {
+        place.video_at(16, name, [64, 64], 5, value);
+    }
+    place.encoded("wan-tiny-ti2v", "clips", &["--bucket", "64x64x5"]);
+    place.picture("picture.png", [64, 64], 1, "a fox");
+    let picture = place.text("clips/picture.png");
+    let model = goldens().join("wan-tiny-ti2v").to_str().unwrap().to_owned();
+    let own = Trained { place, model };
     let given = format!(
         "callbacks.validation={{every: 2, steps: 2, prompts: [a fox], size: [5, 32, 32], given: {{image: \
          {picture}}}}}"
     );
     let strategy = "strategy={name: text_to_video, first_frame_probability: 0.5}";
     own.trained("wan-full.yaml", "run", &[&given, strategy, "callbacks.ema=null"]);
+    // Of clips a first frame is really given: what is left to learn is another loss.
+    let first = |folder: &str, share: &str| {
+        let strategy =
+            format!("strategy={{name: text_to_video, first_frame_probability: {share}}}");
+        let out =
+            own.train("wan-full.yaml", folder, &["callbacks={}", "data.held_out=0", &strategy]);
+        assert!(out.status.success(), "{}", words(&out));
+        let log = fs::read_to_string(own.place.path(folder).join("metrics.jsonl")).unwrap();
+        let line: Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+        line["losses"]["loss"].as_f64().unwrap()
+    };
+    let [never, always] = [first("never", "0"), first("always", "1")];
+    assert!((never - always).abs() > 1e-3 * never, "{never} {always}");
     let folder = own.export("run", "folder", &[]);
     let image = ["--image", picture.as_str(), "--frames", "5"];
     let out =

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::experts::Trained;
-use crate::folder::{distance, run};
+use crate::folder::{Copy, distance, goldens, run};
 use crate::training::{arguments, recipe, train, words};
 
 fn text(path: &Path) -> String {
@@ -47,6 +48,16 @@ fn a_run_goes_on_with_another_rate() {
         &[&base[..], &steps, &more].concat(),
         &["models.student.rate.peak (was 0.00", "is 0.0005)", "--change"],
     );
+    // An error names the flag that was typed, and so does its remedy.
+    for (set, said) in [
+        ("rate.peak=-1", "--change models.student.rate.peak=-1: `models.student.rate.peak` is -1"),
+        ("rate.warmup=99", "add --change models.student.rate.warmup=0"),
+    ] {
+        let set = format!("models.student.{set}");
+        refused(&[&base[..], &["--change", &set]].concat(), &[said]);
+        let both = ["--change", &set, "--set", "data.batch=0"];
+        refused(&[&base[..], &both].concat(), &["  --change models", "  --set data.batch=0: "]);
+    }
     refused(
         &[&base[..], &["--change", "data.batch=3"]].concat(),
         &["`data.batch` cannot change within a run", "models.student.rate"],
@@ -63,6 +74,14 @@ fn a_run_goes_on_with_another_rate() {
     fs::remove_dir_all(path("run/checkpoints/checkpoint-00000008")).unwrap();
     good(&base);
     assert!(state(&path("run"), 8) == changed, "the states differ");
+    // What is changed in a run that is over holds when it is asked for more steps.
+    assert!(train(&path("over"), 4, &[keep]).status.success());
+    let over = text(&path("over"));
+    good(&["train", "--run", &over, rate[0], rate[1]]);
+    let kept = fs::read_to_string(path("over/recipe.yaml")).unwrap();
+    assert!(kept.contains("changes.jsonl"), "{kept}");
+    good(&["train", "--run", &over, steps[0], steps[1]]);
+    assert!(state(&path("over"), 8) == changed, "what was changed is forgotten");
     // Another rate is another result.
     assert!(train(&path("plain"), 8, &[keep]).status.success());
     assert!(state(&path("plain"), 8) != changed, "the rate changes nothing");
@@ -138,6 +157,10 @@ fn a_checkpoint_can_be_named() {
     let all = other("other", &second);
     good(&all.iter().map(String::as_str).collect::<Vec<_>>());
     assert!(state(&path("other"), 6) == last, "another folder makes the same bits");
+    // The run that it is of keeps the recipe.
+    good(&["train", "--run", &text(&path("same")), "--resume", &second]);
+    assert!(state(&path("same"), 6) == last, "another recipe was used");
+    good(&["train", "--run", &text(&path("newest")), "--resume", &folder, "--set", "loop.steps=7"]);
     let all = other("other", &folder);
     refused(
         &all.iter().map(String::as_str).collect::<Vec<_>>(),
@@ -145,6 +168,73 @@ fn a_checkpoint_can_be_named() {
     );
     let all = other("third", &text(&path("nowhere")));
     refused(&all.iter().map(String::as_str).collect::<Vec<_>>(), &["no such run or checkpoint"]);
+}
+
+/// A run is told its paths once: from any folder it goes on to the same bits, and is exported to the same bytes.
+#[test]
+fn a_run_goes_on_from_any_folder() {
+    let (own, copy) = (Trained::new("wan-tiny-i2v", "32x32x1"), Copy::of("wan-tiny-i2v"));
+    fs::rename(own.place.path("dataset"), copy.path("dataset")).unwrap();
+    fs::copy(own.place.path("clips/a.png"), copy.path("a.png")).unwrap();
+    let (here, elsewhere) = (copy.path(""), tempfile::tempdir().unwrap());
+    let within = |folder: &Path, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_moviola"));
+        let out = command.args(arguments).current_dir(folder).output().unwrap();
+        assert!(out.status.success(), "{arguments:?} in {}: {}", folder.display(), words(&out));
+    };
+    let yaml = recipe("wan-i2v-lora.yaml");
+    let sets = [
+        "models.student.from=model",
+        "data.source.path=dataset",
+        "models.student.rate={peak: 0.05, warmup: 0, decay: {kind: constant}}",
+        "checkpoint={every: 2, keep_last: 9}",
+        "data.held_out=1",
+        "callbacks.validation={every: 2, steps: 1, prompts: [a fox], size: [1, 32, 32], given: {image: a.png}}",
+    ];
+    let told = |run: &str, steps: usize| -> Vec<String> {
+        let mut all = ["train", &yaml, "--run", run].map(str::to_owned).to_vec();
+        let steps = format!("loop={{steps: {steps}, seed: 1}}");
+        for set in sets.into_iter().chain([steps.as_str()]) {
+            all.extend(["--set".to_owned(), set.to_owned()]);
+        }
+        all
+    };
+    let train = |folder: &Path, run: &str, steps: usize| {
+        let all = told(run, steps);
+        within(folder, &all.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    train(&here, "whole", 6);
+    train(&here, "run", 2);
+    let run = text(&copy.path("run"));
+    let checkpoint = text(&copy.path("run/checkpoints/checkpoint-00000002"));
+    let files = ["one", "two", "three"].map(|name| copy.path(&format!("{name}.safetensors")));
+    let [one, two, three] = files.each_ref().map(|path| text(path));
+    within(&here, &["export", "run", "--output", &one]);
+    within(elsewhere.path(), &["export", &run, "--output", &two]);
+    within(elsewhere.path(), &["export", &checkpoint, "--output", &three]);
+    let [one, two, three] = files.map(|path| fs::read(path).unwrap());
+    assert!(one == two && one == three, "another folder is other bytes");
+    within(elsewhere.path(), &["inspect", &run]);
+    within(elsewhere.path(), &["train", "--run", &run, "--set", "loop.steps=4"]);
+    train(elsewhere.path(), &run, 6);
+    assert!(state(&copy.path("run"), 6) == state(&copy.path("whole"), 6), "the states differ");
+    // A run that begins from it is told them too, and keeps them.
+    let next = text(&copy.path("next"));
+    within(elsewhere.path(), &["train", "--run", &next, "--resume", &checkpoint]);
+    within(elsewhere.path(), &["export", &next, "--output", "next.safetensors"]);
+}
+
+/// Levels that an expert never sees are refused by their key.
+#[test]
+fn levels_beside_those_of_an_expert_are_named() {
+    let model = format!("models.student.from={}", text(&goldens().join("wan-tiny-experts")));
+    let yaml = recipe("wan22-expert-lora.yaml");
+    let uniform = "levels={video: {kind: uniform, highest: 0.01}}";
+    let sets = ["--set", &model, "--set", "callbacks={}", "--set", uniform];
+    refused(
+        &[&["train", &yaml, "--dry-run"][..], &sets].concat(),
+        &["`levels.video.highest`", "is 0.01, but", "models.student.expert"],
+    );
 }
 
 /// A training that hardly moves shows what it began with.

@@ -101,6 +101,25 @@ fn everything_that_lies_around() {
     assert_eq!(found["title"], "checkpoint of a run");
     let tensors = found["tensors"].as_array().unwrap();
     assert!(tensors.iter().any(|own| own["name"].as_str().unwrap().contains("lora_A")));
+    // A part is told as the whole that it belongs to, and a folder as PEFT writes it as the LoRA in it.
+    let state = own.place.path("run/checkpoints/checkpoint-00000002/state.safetensors");
+    assert_eq!(told(&state, &[])["title"], "checkpoint of a run");
+    assert_eq!(told(&own.place.path("run/checkpoints"), &[])["title"], "training run");
+    let found = told(&own.place.path("run/recipe.yaml"), &[]);
+    assert_eq!(
+        (found["title"].as_str(), facts(&found, "method")),
+        (Some("recipe"), vec!["finetune".to_owned()])
+    );
+    let adapter = own.place.path("adapter");
+    std::fs::create_dir(&adapter).unwrap();
+    std::fs::copy(
+        own.place.path("diffusers.safetensors"),
+        adapter.join("adapter_model.safetensors"),
+    )
+    .unwrap();
+    assert_eq!(told(&adapter, &[])["title"], "LoRA");
+    let output = run(&["inspect", own.place.path("clips").to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("moviola doctor --data"));
     let vae = goldens().join("wan-tiny/vae/diffusion_pytorch_model.safetensors");
     let found = told(&vae, &[]);
     assert_eq!(found["title"], "VAE");

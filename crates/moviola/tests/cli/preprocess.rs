@@ -325,6 +325,12 @@ fn bad_arguments_are_refused_before_any_work() {
     refuses(&pixart("clips", &["--bucket", "32x32"]), &["WIDTHxHEIGHTxFRAMES"]);
     refuses(&pixart("clips", &["--bucket", "32x32x1", "--enlarge", "NaN"]), &["--enlarge is NaN"]);
     refuses(&pixart("clips", &["--bucket", "32x32x1", "--enlarge", "0"]), &["--enlarge is 0"]);
+    let vast = pixart("clips", &["--bucket", "32x32x1", "--enlarge", "1e300"]);
+    refuses(&vast, &["--enlarge is 1e300", "above 0 and up to 64"]);
+    if cfg!(target_os = "linux") {
+        let words = ["--bucket 65536x65536x1: a clip of that size takes", "--force"];
+        refuses(&pixart("clips", &["--bucket", "65536x65536x1"]), &words);
+    }
     refuses(&pixart("clips", &["--device", "abacus"]), &["abacus"]);
     refuses(&pixart("clips", &["--threads", "0"]), &["--threads"]);
     refuses(&pixart("nowhere.csv", &PIXART), &["cannot read", "nowhere.csv"]);
@@ -488,4 +494,52 @@ fn captions_in_other_encodings_and_columns() {
     let names =
         "no `path` (or `video`, `media_path`, `file_name`, `video_path`), but clip, caption";
     refuses(&place.preprocess("pixart-tiny", "wrong.csv", &PIXART), &[names]);
+}
+
+/// Texts alone come out of tables as well, and are refused at once where no run could be trained on them.
+#[test]
+fn texts_alone_may_be_a_table() {
+    let place = Workplace::new();
+    let more = ["--texts", "--bucket", "32x32x5", "--trigger", "lip"];
+    for (table, text) in [
+        ("texts.jsonl", "{\"caption\": \"a clip\"}\n{\"caption\": \"my lip\"}\n"),
+        ("texts.csv", "caption\na clip\nmy lip\n"),
+    ] {
+        fs::write(place.path(table), text).unwrap();
+        place.encoded("wan-tiny", table, &more);
+        let samples = place.samples();
+        let mut captions: Vec<&str> =
+            samples.iter().map(|own| own.origin.caption.as_str()).collect();
+        captions.sort_unstable();
+        assert_eq!(captions, ["lip, a clip", "my lip"], "{table}");
+    }
+    fs::remove_dir_all(place.path("dataset")).unwrap();
+    let refused = place.preprocess("wan-tiny-i2v", "texts.csv", &["--texts"]);
+    refuses(&refused, &["--texts", "is shown the first picture of every clip"]);
+    assert!(!place.path("dataset").exists());
+}
+
+/// Pieces that overlap are those of the whole clip, frame for frame.
+#[test]
+fn pieces_that_overlap_are_exact() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let place = Workplace::new();
+    place.video("long.mp4", [32, 32], 18, "a fox");
+    let more = ["--bucket", "32x32x5", "--extract", "slide:3"];
+    place.encoded("wan-tiny", "clips", &more);
+    let frames = data::media::DecodedClip::read(&place.path("clips/long.mp4")).unwrap();
+    let mut encoder = encoder("wan-tiny");
+    let samples = place.samples();
+    assert_eq!(samples.len(), 5);
+    for sample in samples {
+        let first = sample.origin.id.split_once('@').map_or(0, |(_, first)| first.parse().unwrap());
+        let length = 32 * 32 * 3;
+        let bytes = &frames.bytes()[first * length..(first + 5) * length];
+        let pixels = bytes.iter().map(|byte| f32::from(*byte) / 255.0).collect();
+        let clip = data::Clip::new([5, 32, 32], pixels).unwrap();
+        let id = &sample.origin.id;
+        assert_eq!(sample.tensors[LATENTS], encoder.clip(&clip).unwrap(), "{id}");
+    }
 }

@@ -46,7 +46,7 @@ fn what_was_used_is_recorded() {
         ("frames", json!(5)),
         ("seed", json!(0)),
         ("dtype", json!("f32")),
-        ("fit", json!("stretch")),
+        ("fit", json!("crop")),
         ("moviola", json!(env!("CARGO_PKG_VERSION"))),
     ] {
         assert_eq!(record[key], value, "{key}");
@@ -123,6 +123,52 @@ fn a_replay_makes_the_same_bytes() {
     assert_eq!(made, fs::read(path("out-000.gif")).unwrap());
     refused(&["generate", "--replay", &record], &["out-000-replay.gif exists"]);
     refused(&["generate", "--replay", &record, "--steps", "3"], &["--replay", "--steps"]);
+}
+
+/// A sample that the record does not know is made, and said to be a new one.
+#[test]
+fn a_sample_that_was_not_made_is_told() {
+    let copy = Copy::of("pixart-tiny");
+    let path = |name: &str| copy.path(name).to_str().unwrap().to_owned();
+    let lines = "{\"prompt\": \"a fox\"}\n{\"prompt\": \"an owl\", \"seed\": 9, \"count\": 2}\n";
+    fs::write(copy.path("given.jsonl"), lines).unwrap();
+    let given = ["--prompts", &path("given.jsonl"), "--steps", "1"];
+    let out = copy.generate_new("out.png", &[&given[..], &SMALL].concat());
+    assert!(out.status.success(), "{}", words(&out));
+    // The files are numbered through, and samples by their seed.
+    let again = |sample: &str, output: &str| {
+        let own = ["generate", "--replay", &path("out-001.png.json"), "--sample", sample];
+        run(&[&own[..], &["--output", &path(output)]].concat())
+    };
+    assert!(!words(&again("1", "one.png")).contains("warning"));
+    assert_eq!(fs::read(path("one.png")).unwrap(), fs::read(path("out-002.png")).unwrap());
+    let said = words(&again("2", "two.png"));
+    assert!(
+        said.contains("is of samples 0 to 1 of its seed") && said.contains("not made then"),
+        "{said}"
+    );
+}
+
+/// What computes otherwise is said before bytes differ.
+#[test]
+fn other_instructions_are_told() {
+    let copy = Copy::of("pixart-tiny");
+    let small = ["--prompt", "a fox", "--steps", "1"];
+    let out = copy.generate_new("out.png", &[&small[..], &SMALL].concat());
+    assert!(out.status.success(), "{}", words(&out));
+    let record = copy.path("out.png.json");
+    let replay = |set: &str, output: &str| {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("moviola"));
+        command.args(["generate", "--replay"]).arg(&record).arg("--output").arg(copy.path(output));
+        words(&command.env("MOVIOLA_ISA", set).output().unwrap())
+    };
+    let own = copy.record("out.png")["instructions"].as_str().unwrap().to_owned();
+    assert!(!replay(&own, "own.png").contains("warning"));
+    if own != "portable" {
+        let said = replay("portable", "other.png");
+        let expected = format!("was computed with {own}, and this is portable");
+        assert!(said.contains(&expected) && said.contains(&format!("MOVIOLA_ISA={own}")), "{said}");
+    }
 }
 
 /// Noise and embeddings of a file: a sample has its own row of each.

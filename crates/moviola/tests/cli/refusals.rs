@@ -194,6 +194,28 @@ fn arguments_that_would_do_nothing() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// What an argument needs is asked for whatever else is given: clap forgives it where that excludes a third.
+#[test]
+fn arguments_that_need_another() {
+    refuses(nothing, &["--sample", "3"], &["--sample", "--replay FILE.json"]);
+    let copy = Copy::of("pixart-tiny");
+    for more in [&["--solver", "renoise", "--steps", "2"][..], &["--solver", "renoise"]] {
+        let output = copy.generate(&[&PROMPT[..2], &PROMPT[4..], more].concat());
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {text}");
+        assert!(text.contains("--solver renoise steps through --timesteps"), "{more:?}: {text}");
+    }
+    for wrong in [
+        &["--machine", "--tensors"][..],
+        &["--machine", "--json"],
+        &["--threads", "2", copy.path("model").to_str().unwrap()],
+    ] {
+        let output = run(&[&["inspect"], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(output.stdout.is_empty(), "{wrong:?}");
+    }
+}
+
 /// Timesteps that a folder records wrongly are the folder's fault, those of an argument the argument's.
 #[test]
 fn timesteps_are_told_with_where_they_come_from() {
@@ -235,6 +257,7 @@ fn outputs_that_cannot_be() {
     for (output, word) in [
         ("model/model_index.json/out.png", "model_index.json"),
         ("out.tiff", ".png"),
+        (".gif", "is an extension without a name, like that of clip.gif"),
         ("model", "not empty"),
     ] {
         let path = copy.path(output);

@@ -31,10 +31,23 @@ fn a_dry_run_refuses_what_train_refuses() {
             "models.student.learns={kind: lora, rank: 0, targets: [to_q]}",
             "`models.student.learns.rank`",
         ),
-        ("levels={video: {kind: logit_normal, shift: -1}}", "`levels.video`"),
+        (
+            "models.student.rate={peak: 0.001, decay: {kind: cosine-restarts, cycles: 100}}",
+            "`models.student.rate.decay.cycles` is 100, but 2 updates follow the warm-up",
+        ),
+        ("levels={video: {kind: logit_normal, shift: -1}}", "`levels.video.shift` is -1, but"),
+        (
+            "levels={video: {kind: uniform, lowest: 0.8, highest: 0.5}}",
+            "`levels.video.highest` is 0.5, but",
+        ),
+        ("strategy.name=image_to_video", "image to video is text_to_video here"),
         ("callbacks.validation={every: 0}", "`callbacks.validation.every` is 0"),
         ("callbacks.ema={decay: 1.5}", "`callbacks.ema.decay` is 1.5"),
         (LOOK, "callbacks.validation.size: height is 33"),
+        (
+            "models.student.learns={kind: lora, rank: 2, targets: [to_q], from: nope.safetensors}",
+            "models.student.learns.from: ",
+        ),
     ] {
         let all = arguments(&folder, 2, &[set]);
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
@@ -51,6 +64,18 @@ fn a_dry_run_refuses_what_train_refuses() {
     assert!(run(&good).status.success());
 }
 
+/// What a clip along the way would be made without is said before the first step.
+#[test]
+fn words_that_validation_does_not_know_are_told() {
+    let temporary = tempfile::tempdir().unwrap();
+    let look = "callbacks.validation={every: 1, steps: 1, prompts: [a red hexagon moves left]}";
+    let all = arguments(&temporary.path().join("run"), 1, &[look, "models.student.rate.warmup=0"]);
+    let out = run(&all.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(out.status.success(), "{}", words(&out));
+    let said = words(&out);
+    assert!(said.contains("warning: callbacks.validation: the prompt has words that this model never learnt: `hexagon`"), "{said}");
+}
+
 /// All that is wrong is said at once, each with its place.
 #[test]
 fn all_complaints_come_at_once() {
@@ -65,10 +90,37 @@ fn all_complaints_come_at_once() {
         assert_eq!(out.status.code(), Some(2), "{}", words(&out));
         words(&out)
     };
-    let said = refused(&["loop.steps=0", "data.batch=0", "models.student.rate.peak=-1"]);
-    assert!(said.starts_with("error: 3 things are wrong:\n"), "{said}");
-    for key in ["`loop.steps` is 0", "`data.batch` is 0", "`models.student.rate.peak` is -1"] {
+    let said = refused(&["loop.steps=0", "data.batch=0", "models.student.rate.peak=-1", LOOK]);
+    assert!(said.starts_with("error: 4 things are wrong:\n"), "{said}");
+    for key in [
+        "`loop.steps` is 0",
+        "`data.batch` is 0",
+        "`models.student.rate.peak` is -1",
+        "callbacks.validation.size: height is 33",
+    ] {
         assert!(said.lines().any(|line| line.contains(key)), "no {key}: {said}");
+    }
+    // Nor does a count below zero hide what else is wrong.
+    let said = refused(&[
+        "models.student.rate.peak=-1",
+        "models.student.rate.warmup=-5",
+        "data.batch=0",
+        LOOK,
+    ]);
+    assert!(said.starts_with("error: 4 things are wrong:\n"), "{said}");
+    for key in
+        ["`models.student.rate.warmup` is -5", "`models.student.rate.peak` is -1", "height is 33"]
+    {
+        assert!(said.contains(key), "no {key}: {said}");
+    }
+    // Settings of adapters are looked at one by one, whether they are written together or not.
+    let said = refused(&[
+        "models.student.learns={kind: lora, rank: 0, alpha: -3, dropout: 2, targets: [to_q]}",
+        "data.batch=0",
+    ]);
+    assert!(said.starts_with("error: 4 things are wrong:\n"), "{said}");
+    for key in ["rank` is 0", "alpha` is -3", "dropout` is 2"] {
+        assert!(said.contains(&format!("`models.student.learns.{key}")), "no {key}: {said}");
     }
     // Keys and types are all checked before values.
     let said = refused(&["loop.stepz=1", "data.batsh=2", "data.prefetch=x"]);
@@ -76,11 +128,21 @@ fn all_complaints_come_at_once() {
     for part in ["did you mean `steps`?", "did you mean `batch`?", "`data.prefetch` is text"] {
         assert!(said.contains(part), "no {part}: {said}");
     }
-    // What stands in the file is found there.
+    // What stands in the file is found there, and said once.
     fs::write(&path, text.replacen("batch: ", "batch: 0 # ", 1)).unwrap();
     let line = text.lines().position(|line| line.contains("batch: ")).unwrap() + 1;
     let said = refused(&[]);
     assert!(said.contains(&format!("recipe.yaml:{line}:")), "{line}: {said}");
+    assert_eq!(said.matches("`data.batch`").count(), 1, "{said}");
+    // So is a key that stands twice, in our words.
+    let count = text.lines().count();
+    fs::write(&path, format!("{}\nmethod: {{ name: finetune }}\n", text.trim_end())).unwrap();
+    let said = refused(&[]);
+    let place = format!("recipe.yaml:{}:1: key `method` stands twice", count + 1);
+    assert!(said.contains(&place) && !said.contains("Options"), "{said}");
+    fs::write(&path, &text).unwrap();
+    let said = refused(&["loop={steps: 1, steps: 2}"]);
+    assert!(said.contains("key `steps` stands twice"), "{said}");
 }
 
 /// Editors find the schema of every recipe, and it is the command's own.

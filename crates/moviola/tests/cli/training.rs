@@ -215,11 +215,14 @@ fn a_quickstart_ends_with_its_score_and_goes_on() {
             "withheld",
             "Chance:",
             "in all three in 2.1 %",
+            "in blue or green or red or yellow moves",
             "Not read",
             "What to do next",
         ] {
             assert!(page.contains(part), "no `{part}` on the page");
         }
+        let command = format!("moviola generate --model {}/model --prompt", folder.display());
+        assert!(page.contains(&command), "{command} is not on the page");
         assert_eq!(page.matches("per second</").count(), 1, "one curve of the speed");
         plays_alike(&folder);
         models.push(fs::read(&weights).unwrap());

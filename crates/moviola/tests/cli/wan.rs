@@ -43,6 +43,8 @@ fn prepare(golden: &Golden, name: &str) -> (Copy, Vec<String>) {
     add("max-tokens", case["tokens"].to_string());
     if let Some(image) = case["image"].as_str() {
         add("image", goldens().join(image).to_str().unwrap().to_owned());
+        // As diffusers does it.
+        add("fit", "stretch".to_owned());
     }
     add("noise", noise.to_str().unwrap().to_owned());
     add("save-latents", copy.path("latents.safetensors").to_str().unwrap().to_owned());

@@ -105,6 +105,9 @@ fn tensor(
     }
     // It counts from the last dimension.
     shape.reverse();
+    if shape.contains(&0) {
+        return Err(format!("tensor `{name}` of shape {shape:?} has no values"));
+    }
     let (kind, offset) = (GgufType::of(reader.number()?), reader.long()?);
     if let Some(said) = metadata.get(&format!("{SHAPE}{name}")) {
         let count =

@@ -123,7 +123,7 @@ fn refused(bytes: &[u8]) -> String {
 #[test]
 fn files_that_lie_are_refused_by_name() {
     let f32s: Entry<'_> = ("a", &[8], 0, 0);
-    let cases: [(&[Entry<'_>], usize, &str); 11] = [
+    let cases: [(&[Entry<'_>], usize, &str); 13] = [
         (&[f32s], 31, "`a` of 32 bytes does not fit"),
         (&[f32s, ("b", &[8], 0, 64)], 64, "`b` of 32 bytes does not fit"),
         (&[("a", &[16], 0, 0), ("b", &[8], 0, 32)], 256, "`a` and `b` lie in the same place"),
@@ -135,6 +135,8 @@ fn files_that_lie_are_refused_by_name() {
         (&[("a", &[8], 99, 0)], 256, "written as type 99"),
         (&[("a", &[128, 2], 12, 0)], 256, "rows of 128 values"),
         (&[f32s, ("a", &[8], 0, 32)], 256, "tensor `a` twice"),
+        (&[("a", &[0, 2], 3, 0)], 256, "`a` of shape [2, 0] has no values"),
+        (&[("a", &[32, 0], 2, 0)], 256, "`a` of shape [0, 32] has no values"),
     ];
     for (tensors, data, words) in cases {
         let said = refused(&file(&[], tensors, data));

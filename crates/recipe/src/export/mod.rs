@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::model::{Model, Origin};
 use crate::schema::{ExpertConfig, LearnsConfig, Recipe, SourceConfig, TrainedConfig};
 use crate::students::average_name;
+use crate::working_folder::working_folder;
 
 /// No index of a model is longer.
 const LONGEST_INDEX: u64 = 16 << 20;
@@ -94,6 +95,9 @@ impl Student {
                 let path = found.path.display();
                 Error::Recipe(format!("{path} holds no recipe of this version: {err}"))
             })?;
+        let whole = std::fs::canonicalize(&found.path).unwrap_or_else(|_| found.path.clone());
+        let run = whole.parent().and_then(Path::parent);
+        let recipe = recipe.begun_in(run.map(working_folder).transpose()?.flatten());
         let config = trained(&recipe, role)?.clone();
         let states = match role {
             STUDENT => config.students(),

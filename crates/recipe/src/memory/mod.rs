@@ -195,7 +195,7 @@ impl Recipe {
     ) -> Result<Vec<Phase>> {
         let mut phases = Vec::new();
         if let Some((prompt, from)) = self.negative_prompt_wanted() {
-            let folder = ModelFolder::open(&folder::locate(from, hub)?)?;
+            let folder = ModelFolder::open(&folder::locate(&self.located(from), hub)?)?;
             let encoder = engine::encoder_bytes(&folder, prompt.encoder_index)?;
             phases.push(Phase { name: "negative prompt", bytes: memory.program + encoder });
         }

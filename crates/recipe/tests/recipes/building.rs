@@ -253,6 +253,7 @@ fn what_cannot_be_built_is_refused() {
                 &[
                     "models.student={new: {family: duet, video_channels: 384, text_width: 64}, rate: {peak: 1}}",
                     "data.source={kind: shapes, withheld: [a red cube]}",
+                    "callbacks.validation={every: 1}",
                 ],
             ),
             "which is no caption of this world",
@@ -362,12 +363,19 @@ fn datasets_are_mixed() {
     let mix = |of: String| format!("data.source={{kind: mix, of: [{of}]}}");
     let repeated = mix(format!("{{path: {a}, repeats: 3}}, {{path: {b}}}"));
     assert_eq!(samples(std::slice::from_ref(&repeated)).unwrap(), 20);
-    assert_eq!(samples(&[repeated, "data.held_out=2".to_owned()]).unwrap(), 18);
+    // Each folder holds out its share.
+    assert_eq!(samples(&[repeated, "data.held_out=2".to_owned()]).unwrap(), 16);
     let weighed = mix(format!("{{path: {a}, weight: 4}}, {{path: {b}, weight: 1}}"));
-    assert_eq!(samples(&[weighed]).unwrap(), 25);
+    assert_eq!(samples(std::slice::from_ref(&weighed)).unwrap(), 25);
+    // Weights hold for what is learnt, and a folder keeps one sample to learn from.
+    assert_eq!(samples(&[weighed.clone(), "data.held_out=4".to_owned()]).unwrap(), 15);
+    assert_eq!(samples(&[weighed.clone(), "data.held_out=8".to_owned()]).unwrap(), 5);
+    let message = samples(&[weighed, "data.held_out=9".to_owned()]).unwrap_err().to_string();
+    assert!(message.contains("hold out 8 at the most") && message.contains(&a), "{message}");
     for (of, word) in [
         (format!("{{path: {a}, weight: 4}}, {{path: {b}}}"), "every folder has one"),
         (format!("{{path: {a}, repeats: 0}}"), "at least 1"),
+        (format!("{{path: {a}, weight: 1}}, {{path: {b}, weight: 20000}}"), "than 10000 times"),
         (String::new(), "is empty"),
         (format!("{{path: {a}}}, {{path: no/such}}"), "no/such"),
     ] {

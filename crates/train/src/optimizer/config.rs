@@ -28,8 +28,10 @@ pub struct AdamWConfig {
     /// How much of the old means stays.
     pub betas: [f64; 2],
     /// Added to the root of the second mean.
+    #[schemars(extend("minimum" = 0))]
     pub epsilon: f64,
     /// How much of a parameter is taken away per learning rate.
+    #[schemars(extend("minimum" = 0))]
     pub weight_decay: f64,
     /// Whether biases, norms and other vectors are left without weight decay.
     pub spare_vectors: bool,
@@ -40,12 +42,14 @@ pub struct AdamWConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct MuonConfig {
     /// How much of the old mean stays.
+    #[schemars(extend("minimum" = 0, "exclusiveMaximum" = 1))]
     pub momentum: f64,
     /// Whether the gradient is added once more to the mean.
     pub nesterov: bool,
     /// Newton-Schulz iterations.
     pub iterations: usize,
     /// How much of a parameter is taken away per learning rate.
+    #[schemars(extend("minimum" = 0))]
     pub weight_decay: f64,
     /// How the learning rate depends on the shape of a matrix.
     pub match_rate: LrMatch,
@@ -70,8 +74,10 @@ pub enum LrMatch {
 #[serde(deny_unknown_fields, default)]
 pub struct SgdConfig {
     /// How much of the old direction stays.
+    #[schemars(extend("minimum" = 0, "exclusiveMaximum" = 1))]
     pub momentum: f64,
     /// How much of a parameter is taken away per learning rate, apart from the gradient.
+    #[schemars(extend("minimum" = 0))]
     pub weight_decay: f64,
 }
 
