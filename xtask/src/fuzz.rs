@@ -1,10 +1,11 @@
 //! `cargo xtask fuzz`: damaged input for every reader and for the command itself.
 //!
-//! Each target runs in a process of its own, for its share of the time. A process that aborts leaves the input that it was busy
-//! with, and the target goes on behind it.
+//! Each target runs in a process of its own: readers one after the other, each for its share of the time, and the command
+//! beside them for all of it. A process that aborts leaves the input that it was busy with, and the target goes on behind it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -30,8 +31,8 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// The share of the time that is the command's: its cases are a hundred times as slow.
-const PROCESSES: f64 = 0.75;
+/// The target that is the command itself, which runs beside the readers: its cases are a hundred times as slow.
+const COMMAND: &str = "command";
 
 /// Builds everything and feeds it.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
@@ -59,27 +60,27 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         );
     }
     let seconds = 60.0 * options.minutes;
-    let readers = targets.iter().filter(|name| **name != "command").count().max(1) as f64;
-    let has_command = targets.contains(&"command");
-    let left = if has_command && targets.len() > 1 { 1.0 - PROCESSES } else { 1.0 };
-    let (mut read, mut started, mut bad) = (0, 0, Vec::new());
-    for name in &targets {
-        let share = match *name {
-            "command" if targets.len() > 1 => PROCESSES,
-            "command" => 1.0,
-            _ => left / readers,
-        };
-        let (count, findings) = feed(root, &built, (name, seconds * share), options.seed, &found)?;
-        match *name {
-            "command" => started += count,
-            _ => read += count,
+    let (commands, readers): (Vec<&str>, Vec<&str>) =
+        targets.into_iter().partition(|name| *name == COMMAND);
+    let all = |names: &[&str]| -> Result<(u64, Vec<String>)> {
+        let (share, mut cases, mut bad) = (seconds / names.len().max(1) as f64, 0, Vec::new());
+        for name in names {
+            let (count, findings) = feed(root, &built, (name, share), options.seed, &found)?;
+            cases += count;
+            bad.extend(findings);
         }
-        bad.extend(findings);
-    }
-    println!(
-        "{read} cases of {} readers and {started} of the command",
-        targets.len() - usize::from(has_command)
-    );
+        Ok((cases, bad))
+    };
+    // The command waits for its processes; readers need a core.
+    let (started, read) = thread::scope(|scope| {
+        let started = scope.spawn(|| all(&commands));
+        let read = all(&readers);
+        (started.join(), read)
+    });
+    let Ok(started) = started else { bail!("the target {COMMAND} panicked") };
+    let ((started, mut bad), (read, more)) = (started?, read?);
+    bad.extend(more);
+    println!("{read} cases of {} readers and {started} of the command", readers.len());
     match bad.is_empty() {
         true => Ok(()),
         false => bail!("{} findings:\n{}", bad.len(), bad.join("\n")),

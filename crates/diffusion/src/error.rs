@@ -32,6 +32,20 @@ pub enum Error {
         limit: usize,
     },
 
+    /// There is nothing to stretch between pure noise and the level that the last step is to start from.
+    #[error(
+        "{class}: the last of {steps} steps would start at pure noise, and `shift_terminal` has it start at {terminal}; \
+         ask for two steps or more"
+    )]
+    Terminal {
+        /// The scheduler class.
+        class: &'static str,
+        /// How many were asked for.
+        steps: usize,
+        /// The level that the last step is to start from.
+        terminal: f64,
+    },
+
     /// A step starts outside of the trained timesteps.
     #[error(
         "{class}: timestep {timestep} is outside of the {trained} trained ones; \

@@ -116,7 +116,8 @@ impl FlowEulerConfig {
     }
 
     fn solver_from(&self, sigmas: Vec<f64>, sequence_length: usize) -> Result<Solver> {
-        let sigmas = to_terminal(self.shift.apply(sigmas, sequence_length), self.terminal);
+        let shifted = self.shift.apply(sigmas, sequence_length);
+        let sigmas = to_terminal(shifted, self.terminal, CLASS)?;
         let (first, last) = (sigmas[0], sigmas[sigmas.len() - 1]);
         let sigmas = match self.ladder {
             Ladder::Shifted => sigmas,

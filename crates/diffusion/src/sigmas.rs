@@ -38,10 +38,17 @@ pub fn unshifted_level(level: f64, shift: f64) -> f64 {
 }
 
 /// Stretches flow noise levels away from pure noise, so that the last is `terminal`, if any.
-pub(crate) fn to_terminal(sigmas: Vec<f64>, terminal: Option<f64>) -> Vec<f64> {
-    let (Some(end), Some(last)) = (terminal, sigmas.last()) else { return sigmas };
+pub(crate) fn to_terminal(
+    sigmas: Vec<f64>,
+    terminal: Option<f64>,
+    class: &'static str,
+) -> Result<Vec<f64>> {
+    let (Some(end), Some(last)) = (terminal, sigmas.last()) else { return Ok(sigmas) };
+    if *last == 1.0 {
+        return Err(Error::Terminal { class, steps: sigmas.len(), terminal: end });
+    }
     let stretch = (1.0 - last) / (1.0 - end);
-    sigmas.iter().map(|sigma| 1.0 - (1.0 - sigma) / stretch).collect()
+    Ok(sigmas.iter().map(|sigma| 1.0 - (1.0 - sigma) / stretch).collect())
 }
 
 /// Refuses flow noise levels that do not fall from at most 1 to above 0.

@@ -110,7 +110,7 @@ impl UniPcConfig {
                 let count = self.betas.trained() as f64;
                 let mut sigmas = linspace(1.0, 1.0 / count, steps + 1);
                 sigmas.pop();
-                self.flow_levels(sigmas, shift, terminal)
+                self.flow_levels(sigmas, shift, terminal)?
             }
             Ladder::Karras(bounds) => {
                 let sigmas = bounds.ladder(karras, &trained, steps);
@@ -140,7 +140,7 @@ impl UniPcConfig {
         };
         check_steps(sigmas.len(), MOST_STEPS, CLASS)?;
         check_custom(sigmas, CLASS)?;
-        let (timesteps, sigmas) = self.flow_levels(sigmas.to_vec(), shift, terminal);
+        let (timesteps, sigmas) = self.flow_levels(sigmas.to_vec(), shift, terminal)?;
         self.solver_from(timesteps, sigmas)
     }
 
@@ -180,14 +180,14 @@ impl UniPcConfig {
         sigmas: Vec<f64>,
         shift: f64,
         terminal: Option<f64>,
-    ) -> (Vec<f64>, Vec<f64>) {
+    ) -> Result<(Vec<f64>, Vec<f64>)> {
         let shifted = sigmas.into_iter().map(|sigma| shifted(sigma, shift)).collect();
-        let mut sigmas = to_terminal(shifted, terminal);
+        let mut sigmas = to_terminal(shifted, terminal, CLASS)?;
         if (sigmas[0] - 1.0).abs() < FROM_PURE_NOISE {
             sigmas[0] -= FROM_PURE_NOISE;
         }
         let trained = self.betas.trained() as f64;
-        (sigmas.iter().map(|sigma| sigma * trained).collect(), sigmas)
+        Ok((sigmas.iter().map(|sigma| sigma * trained).collect(), sigmas))
     }
 }
 

@@ -143,6 +143,12 @@ fn impossible_schedules() {
     // No order above the first reaches a log-SNR of infinity.
     check(&with(UNIPC, r#""lower_order_final": false"#), 6, &["step 5 of 6", "solver_order"]);
     check(&with(UNIPC, r#""timestep_spacing": "leading""#), 1000, &["1000 steps", "1 to 999"]);
+    // One step starts at pure noise, which is no level to end at: LTX-2's schedule.
+    let ended = ["the last of 1 steps", "pure noise", "0.1", "two steps or more"];
+    check(&with(FLOW, r#""shift_terminal": 0.1"#), 1, &ended);
+    let flow =
+        r#""use_flow_sigmas": true, "prediction_type": "flow_prediction", "shift_terminal": 0.1"#;
+    check(&with(UNIPC, flow), 1, &ended);
 }
 
 /// A flow that is shifted is the flow that was written with that shift; what has no shift refuses one.

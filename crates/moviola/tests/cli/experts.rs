@@ -9,6 +9,7 @@ use data::store::{BESIDE, Dataset, IMAGE};
 use serde_json::Value;
 
 use crate::folder::{Copy, distance, goldens, read, run, values};
+use crate::gguf;
 use crate::preprocess::Workplace;
 use crate::training::{recipe, words};
 
@@ -325,6 +326,16 @@ fn both_experts_are_exported_together_and_alone() {
     let one = own.export("run", "low.safetensors", &["--expert", "low"]);
     assert!(fs::read(one).unwrap() == fs::read(&files[1]).unwrap());
     own.export("run", "average.safetensors", &["--ema", "0.99", "--expert", "high"]);
+    // A GGUF file of each, with what that expert learnt.
+    own.export("run", "both.gguf", &["--as", "gguf", "--dtype", "f32"]);
+    for (name, component) in [("both-high.gguf", "transformer"), ("both-low.gguf", "transformer_2")]
+    {
+        let file = format!("{component}/diffusion_pytorch_model.safetensors");
+        let whole = read(&Path::new(&folder).join(file));
+        let learnt = values(&whole["blocks.0.attn1.to_q.weight"]);
+        let written = gguf::floats(&own.place.path(name), "blocks.0.self_attn.q.weight");
+        assert!(written == learnt, "{name} is not {component}");
+    }
     // All parameters of both instead of LoRAs.
     let all = ["models.student.learns={kind: all}", "models.student.rate.peak=1.0e-3"];
     let out = own.train_both("full", 8, &all, &[]);

@@ -17,6 +17,12 @@ fn open(path: &Path) -> Store {
     Store::open(&[path.to_owned()], Precision::Stored, &Device::flex()).unwrap()
 }
 
+/// The values of a tensor of a GGUF file that is no blocks.
+pub(crate) fn floats(path: &Path, name: &str) -> Vec<f32> {
+    let parameter = open(path).as_floats(name).unwrap();
+    parameter.values.cast(DType::F32).into_data().try_to_vec().unwrap()
+}
+
 impl Model {
     fn new() -> Model {
         let own = Model(Copy::of("wan-tiny"));
