@@ -53,6 +53,8 @@ pub struct Setup {
     pub mesh: Mesh,
     /// A safetensors or GGUF file with the transformer's parameters, instead of the folder's.
     pub transformer: Option<PathBuf>,
+    /// The same for the second expert, of models that have two.
+    pub second_transformer: Option<PathBuf>,
     /// Low-rank changes to the transformer, or to its first expert.
     pub loras: Vec<LoraSource>,
     /// Low-rank changes to the second expert.
@@ -72,6 +74,7 @@ impl Setup {
             strips: None,
             mesh: Mesh::solo(),
             transformer: None,
+            second_transformer: None,
             loras: Vec::new(),
             second_loras: Vec::new(),
         }
@@ -405,13 +408,22 @@ impl Pipeline {
         self.text.rules()
     }
 
+    /// What is to be said of the prompts of a request.
+    ///
+    /// # Errors
+    /// One of them cannot be encoded.
     pub(crate) fn check_prompts(
         &self,
         request: &Request,
         rules: Option<&TextRules>,
         is_guided: bool,
     ) -> Result<Vec<String>> {
-        self.text.check(request, rules, is_guided)
+        let mut notes = self.text.check(request, rules, is_guided)?;
+        if !is_guided && !request.negative.is_empty() {
+            let idle = "the negative prompt is not looked at: at a guidance of 1 nothing is pushed away from";
+            notes.push(idle.to_owned());
+        }
+        Ok(notes)
     }
 
     fn release(&mut self, close: impl FnOnce(&mut Pipeline)) {
@@ -427,9 +439,9 @@ fn check_experts(description: &Description, setup: &Setup) -> Result<()> {
     if experts.len() == 1 && !setup.second_loras.is_empty() {
         return Err(Error::request(Field::SecondLora, "this model has one expert; leave it out"));
     }
-    if experts.len() > 1 && setup.transformer.is_some() {
-        let reason = "this model has two experts, and one file is one of them; leave it out";
-        return Err(Error::request(Field::Transformer, reason));
+    if experts.len() == 1 && setup.second_transformer.is_some() {
+        let reason = "this model has one expert; leave it out";
+        return Err(Error::request(Field::SecondTransformer, reason));
     }
     Ok(())
 }
@@ -444,31 +456,39 @@ fn transformers(
     let experts = &description.transformers;
     let (precision, quantization) = (setup.precision, setup.quantization);
     let storage = Storage { precision, kept: description.family.kept, quantization };
-    let open = |(expert, (sources, field)): (&families::Transformer, (&Vec<LoraSource>, Field))| {
+    type Asked<'a> = ((&'a Option<PathBuf>, Field), (&'a Vec<LoraSource>, Field));
+    let open = |(expert, asked): (&families::Transformer, Asked<'_>)| {
+        let ((file, file_field), (sources, field)) = asked;
         let ignored: Vec<&str> = expert.ignored.iter().map(String::as_str).collect();
-        let files = match &setup.transformer {
+        let files = match file {
             Some(file) => vec![file.clone()],
             None => folder.weights(expert.component)?,
         };
         let family = description.family;
         // A single file may be one of the family's own code, as ComfyUI has it.
-        let rename: Option<Rename> = setup.transformer.is_some().then(|| {
+        let rename: Option<Rename> = file.is_some().then(|| {
             let rename: Rename = Arc::new(move |name: &str| family.transformer_parameter(name));
             rename
         });
         let component = Component::renaming(files, storage, &ignored, rename, |weights| {
             expert.network.declare(weights)
         });
-        let component = match &setup.transformer {
-            Some(_) => component.map_err(|err| Error::from(err).of_field(Field::Transformer))?,
+        let component = match file {
+            Some(_) => component.map_err(|err| Error::from(err).of_field(file_field))?,
             None => component?,
         };
         let names = description.family.lora_names();
         let adapted = component.adapted(Loras { sources: sources.clone(), names });
         adapted.map_err(|err| Error::from(err).of_field(field))
     };
-    let loras = [(&setup.loras, Field::Lora), (&setup.second_loras, Field::SecondLora)];
-    experts.iter().zip(loras).map(open).collect()
+    let asked = [
+        ((&setup.transformer, Field::Transformer), (&setup.loras, Field::Lora)),
+        (
+            (&setup.second_transformer, Field::SecondTransformer),
+            (&setup.second_loras, Field::SecondLora),
+        ),
+    ];
+    experts.iter().zip(asked).map(open).collect()
 }
 
 /// The description with what LoRAs and a single file say of themselves.
@@ -476,7 +496,11 @@ fn with_records(mut description: Description, setup: &Setup) -> Result<Descripti
     let first = setup.loras.iter().map(|lora| (Field::Lora, lora));
     let second = setup.second_loras.iter().map(|lora| (Field::SecondLora, lora));
     let loras = first.chain(second).map(|(field, lora)| (field, folder::lora::file(&lora.path)));
-    let files = setup.transformer.iter().map(|file| (Field::Transformer, Ok(file.clone())));
+    let files = [
+        (Field::Transformer, &setup.transformer),
+        (Field::SecondTransformer, &setup.second_transformer),
+    ];
+    let files = files.into_iter().filter_map(|(field, file)| Some((field, Ok(file.clone()?))));
     for (field, file) in files.chain(loras) {
         let metadata = file.and_then(|file| folder::metadata(&file));
         let metadata = metadata.map_err(|err| Error::from(err).of_field(field))?;

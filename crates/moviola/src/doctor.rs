@@ -43,7 +43,7 @@ const SKIPPED: u8 = 1;
 /// The arguments are wrong; clips that are wrong are what it finds.
 pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
     let sizes = match &arguments.model {
-        Some(model) => Some(ClipSizes::of(&folder::locate(model, &hub::from_environment())?)?),
+        Some(model) => Some(ClipSizes::of(&folder::locate(model, &hub::from_environment(voice))?)?),
         None => None,
     };
     let media: &dyn Media = if arguments.decode { &Decoded(&MediaFiles) } else { &MediaFiles };

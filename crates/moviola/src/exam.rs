@@ -131,7 +131,7 @@ fn examine(arguments: &Arguments, job: &Job, (voice, clock): (Voice, &Clock)) ->
     let world = WorldOptions { tone, frames: arguments.frames, ..usual };
     let shapes =
         ShapesConfig { world, colours: arguments.colour.clone(), ..ShapesConfig::default() };
-    let mut bars = Bars::new(voice, clock, signals::watch()?);
+    let mut bars = Bars::new(voice, clock, signals::watch(voice)?);
     let mut silenced = false;
     let answers = match arguments.without_model {
         true if arguments.layout.is_given() => {

@@ -11,6 +11,7 @@ use recipe::{Dialect, ExpertConfig, Student, Which};
 use crate::failure::{Failure, Outcome};
 use crate::hub;
 use crate::signals::Writing;
+use crate::voice::Voice;
 
 /// Turn a run's checkpoint into a diffusers folder, a LoRA or one file.
 #[derive(clap::Args, Clone, Debug)]
@@ -121,15 +122,15 @@ impl Dtype {
 ///
 /// # Errors
 /// There is no such checkpoint, it does not hold what was asked for, or something is in the way.
-pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let writing = Writing::watch_at_once()?;
+pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
+    let writing = Writing::watch_at_once(voice)?;
     writing.expect([arguments.output.clone()]);
     let which = match arguments.ema {
         None => Which::Live,
         Some(None) => Which::Average,
         Some(Some(decay)) => Which::Decay(decay),
     };
-    let (device, hub) = (Device::flex(), hub::from_environment());
+    let (device, hub) = (Device::flex(), hub::from_environment(voice));
     let student = Student::open_role(&arguments.run, &arguments.role, which, &device, &hub)?;
     let student = match arguments.expert {
         None => student,

@@ -7,11 +7,14 @@ use std::sync::{Arc, Mutex};
 use folder::{Hub, HubEvent};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::voice::Voice;
+
 /// The hub as the environment describes it.
-pub(crate) fn from_environment() -> Hub {
+pub(crate) fn from_environment(voice: Voice) -> Hub {
     let mut hub = describe(&|name| std::env::var_os(name), std::env::home_dir());
     let bar = Mutex::new(None);
-    hub.report = Arc::new(move |event| tell(event, &mut bar.lock().expect("no one panics here")));
+    hub.report =
+        Arc::new(move |event| tell(event, voice, &mut bar.lock().expect("no one panics here")));
     hub
 }
 
@@ -38,10 +41,12 @@ fn describe(read: &dyn Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> H
 }
 
 /// Draws a bar per file.
-fn tell(event: HubEvent<'_>, bar: &mut Option<ProgressBar>) {
+fn tell(event: HubEvent<'_>, voice: Voice, bar: &mut Option<ProgressBar>) {
     match event {
         HubEvent::FromCache { reason } => {
-            eprintln!("the hub could not be asked ({reason}); using what its cache holds");
+            voice.warn(&format!(
+                "the hub could not be asked ({reason}); using what its cache holds"
+            ));
         }
         HubEvent::Fetching { file, done, total } => {
             let bar = bar.get_or_insert_with(|| {

@@ -39,7 +39,7 @@ const EXAMPLES: &str = "Examples:
 /// Something is wrong with the arguments, the model or the dataset, or nothing can be taken over.
 pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
     let found = Preprocessed::open(&arguments.folder)?;
-    let model = folder::locate(&arguments.model, &hub::from_environment())?;
+    let model = folder::locate(&arguments.model, &hub::from_environment(voice))?;
     let setup = EncoderSetup { device: Device::flex(), dtype: FloatDType::F32 };
     let encoder = FolderEncoder::open(&model, &setup)?;
     check_encoders(&arguments.output, &encoder.fingerprint())?;
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
         voice.warn(&format!("left out `{name}`: a dataset has no place for it"));
     }
     let mut writer = Writer::open(&arguments.output, &encoder.fingerprint(), SHARD_BYTES)?;
-    let stop = signals::watch()?;
+    let stop = signals::watch(voice)?;
     let mut meter = voice.meter("import", found.len() as u64);
     let mut progress = |at: Progress<'_>| meter.reach(at.done as u64, at.id);
     let summary = found.import(encoder.factors(), &mut writer, &mut progress, &stop);

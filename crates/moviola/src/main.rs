@@ -24,6 +24,7 @@ mod inspect;
 mod job;
 mod launch;
 mod layout;
+mod memory;
 mod output;
 mod places;
 mod plan;
@@ -148,7 +149,7 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => done(generate::run(&arguments, voice, &clock)),
         Command::Quickstart(arguments) => done(quickstart::run(&arguments, voice, &clock)),
         Command::Train(arguments) => done(train::run(&arguments, voice)),
-        Command::Export(arguments) => done(export::run(&arguments)),
+        Command::Export(arguments) => done(export::run(&arguments, voice)),
         Command::Exam(arguments) => done(exam::run(&arguments, voice, &clock)),
         Command::Preprocess(arguments) => preprocess::run(&arguments, voice),
         Command::Import(arguments) => import::run(&arguments, voice),
@@ -157,7 +158,7 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => done(inspect::run(&arguments)),
         Command::Completions(arguments) => done(completions::run(&arguments)),
         Command::Man(arguments) => done(completions::write_manual(&arguments)),
-        Command::Plan(arguments) => done(plan::run(&arguments)),
+        Command::Plan(arguments) => done(plan::run(&arguments, voice)),
         Command::Bench(arguments) => done(bench::run(&arguments, voice)),
         Command::Serve(arguments) => done(serve::run(&arguments, voice)),
     };

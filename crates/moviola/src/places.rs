@@ -59,6 +59,16 @@ impl Kind {
         }
     }
 
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        let is_own = |name: &&str| Kind::named(name).is_ok_and(|own| own == self);
+        Kind::names().find(is_own).expect("every kind has a name")
+    }
+
+    fn names() -> impl Iterator<Item = &'static str> {
+        Format::names().chain([WAV, FRAMES])
+    }
+
     /// A kind by its name: an extension, or `frames`.
     ///
     /// # Errors
@@ -71,7 +81,7 @@ impl Kind {
             _ => None,
         };
         clip.or(other).ok_or_else(|| {
-            let names: Vec<&str> = Format::names().chain([WAV, FRAMES]).collect();
+            let names: Vec<&str> = Kind::names().collect();
             format!("there is no such format; there are {}", names.join(", "))
         })
     }

@@ -101,14 +101,14 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
 fn work(arguments: &Arguments, group: &Group, voice: Voice) -> Outcome<ExitCode> {
     if group.rank() > 0 && Process::of_job().is_some() {
         // A launcher tells every process of a signal; the first one decides when to stop.
-        signals::watch()?;
+        signals::watch(voice)?;
     }
     let device = device::parse(&arguments.device)?;
     let dtype = match arguments.dtype {
         Dtype::F32 => FloatDType::F32,
         Dtype::Bf16 => FloatDType::BF16,
     };
-    let model = folder::locate(&arguments.model, &hub::from_environment())?;
+    let model = folder::locate(&arguments.model, &hub::from_environment(voice))?;
     if arguments.texts {
         serves_texts(&model)?;
     }
@@ -213,7 +213,7 @@ fn texts(
     }
     check_encoders(&arguments.output, &encoder.fingerprint())?;
     let mut writer = Writer::open(&arguments.output, &encoder.fingerprint(), SHARD_BYTES)?;
-    let stop = signals::watch()?;
+    let stop = signals::watch(voice)?;
     if !writer.has_null_text() {
         writer.put_null_text(&encoder.null_text()?)?;
     }
@@ -237,7 +237,7 @@ fn encode(
     output: &Path,
 ) -> Outcome<Summary> {
     let mut writer = Writer::open(output, &encoder.fingerprint(), SHARD_BYTES)?;
-    let stop = signals::watch()?;
+    let stop = signals::watch(voice)?;
     if !writer.has_null_text() {
         writer.put_null_text(&encoder.null_text()?)?;
     }

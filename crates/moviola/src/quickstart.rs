@@ -25,6 +25,9 @@ const SAMPLING: Sampling = Sampling { steps: Some(16), timesteps: None, guidance
 /// The recipe, so that the binary needs no other file.
 const RECIPE: &str = include_str!("../../../recipes/quickstart.yaml");
 
+/// Where everything is in numbers.
+const SUMMARY: &str = "summary.json";
+
 /// What it is called among others.
 const BUILT_IN: &str = "recipes/quickstart.yaml";
 
@@ -65,10 +68,11 @@ fn show(
     voice: Voice,
     clock: &Clock,
 ) -> Outcome {
-    let stop = signals::watch()?;
+    let stop = signals::watch(voice)?;
     let (device, folder) = (Device::flex(), &arguments.run);
     let model = folder.join("model");
     let earlier = is_ours(&model)?;
+    session::spare(folder, &["model", "clips", SUMMARY])?;
     let name = match &arguments.recipe {
         Some(path) => path.display().to_string(),
         None => BUILT_IN.to_owned(),
@@ -82,7 +86,7 @@ fn show(
         })?;
     }
     let which = if recipe.callbacks.ema.is_some() { Which::Average } else { Which::Live };
-    Student::open(folder, which, &device, &hub::from_environment())?.write_folder(&model)?;
+    Student::open(folder, which, &device, &hub::from_environment(voice))?.write_folder(&model)?;
     let mut bars = Bars::new(voice, clock, stop);
     let mut pipeline = Pipeline::open(&model, &Setup::new(&device))?;
     let answers = exam::sit(&mut pipeline, Task::Text, shapes, &SAMPLING, &mut bars)?;
@@ -102,7 +106,7 @@ fn show(
         "model    {}\nreport   {}\nsummary  {}\n{}\n",
         model.display(),
         folder.join(report::FILE).display(),
-        folder.join("summary.json").display(),
+        folder.join(SUMMARY).display(),
         exam::lines(&score)
     ))?;
     Ok(())
@@ -118,8 +122,19 @@ fn is_ours(model: &Path) -> Outcome<bool> {
     }
     let described = ModelFolder::open(model).ok().and_then(|own| families::describe(&own).ok());
     match described {
-        // Only a family that can begin anew is made here.
-        Some(model) if model.family.scratch.is_some() => Ok(true),
+        // Only a family that can begin anew is made here, and the files of an export are in folders but for its index.
+        Some(described) if described.family.scratch.is_some() => {
+            let others = std::fs::read_dir(model).into_iter().flatten().flatten();
+            let other = others
+                .map(|entry| entry.path())
+                .find(|path| !path.is_dir() && !path.ends_with("model_index.json"));
+            other.map_or(Ok(true), |path| {
+                Err(Failure::Refused(format!(
+                    "{} is in the folder that quickstart replaces; move it away, or choose another folder with --run",
+                    path.display()
+                )))
+            })
+        }
         _ => Err(Failure::Refused(format!(
             "{} is not a model that quickstart made; move it away, or choose another folder with --run",
             model.display()
@@ -146,5 +161,5 @@ fn write_summary(folder: &Path, mut summary: Value, learnt: &Learnt) -> Outcome 
     summary["denoising_steps"] = json!(SAMPLING.steps);
     summary["guidance"] = json!(SAMPLING.guidance);
     let text = serde_json::to_string_pretty(&summary).expect("a summary is JSON");
-    Ok(output::write(&folder.join("summary.json"), (text + "\n").as_bytes())?)
+    Ok(output::write(&folder.join(SUMMARY), (text + "\n").as_bytes())?)
 }

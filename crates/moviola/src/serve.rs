@@ -130,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     let mut models = Vec::new();
     for asked in &arguments.model {
         let (name, source) = named(asked);
-        let path = folder::locate(source, &hub::from_environment())?;
+        let path = folder::locate(source, &hub::from_environment(voice))?;
         voice.detail(&format!("model {name}: {}", path.display()));
         models.push(Model::open(&name, &path, &setup)?.with_command(arguments.command(source)));
     }
@@ -142,7 +142,7 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
         offload: arguments.offload,
         room: machine_memory().filter(|_| !arguments.force),
     };
-    let stop = signals::watch()?;
+    let stop = signals::watch(voice)?;
     threads::within(arguments.threads, move || {
         let server = Server::open(settings, models, Box::new(executor))?;
         let address = server.address()?;

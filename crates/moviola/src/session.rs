@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use comm::{Axis, MeshShape};
+use data::aside;
 use folder::Hub;
 use journal::{Journal, Peak};
 use nn::Context;
@@ -89,6 +90,38 @@ impl Going {
 /// A recipe as a run keeps it.
 pub(crate) const RECIPE: &str = "recipe.yaml";
 
+/// How a recipe begins that a run keeps.
+const KEPT: &str = "# What this run was told, with every default.\n";
+
+/// What a run writes into its folder, its checkpoints aside.
+const WRITTEN: [&str; 3] = [RECIPE, report::FILE, "metrics.jsonl"];
+
+/// Refuses a folder whose files would be replaced though no run wrote them.
+///
+/// # Errors
+/// There are some of these names, and no run was there.
+pub(crate) fn spare(folder: &Path, written: &[&str]) -> Outcome {
+    let refuse = |name: &str| {
+        Err(Failure::Refused(format!(
+            "--run: {} is there, which no run wrote and this one would replace; move it away, or choose another folder",
+            folder.join(name).display()
+        )))
+    };
+    let recipe = folder.join(RECIPE);
+    let is_kept = !aside::is_special(&recipe)
+        && std::fs::read(&recipe).is_ok_and(|text| text.starts_with(KEPT.as_bytes()));
+    if recipe.is_file() && !is_kept {
+        return refuse(RECIPE);
+    }
+    if is_kept || folder.join("checkpoints").is_dir() {
+        return Ok(());
+    }
+    match written.iter().find(|name| folder.join(name).exists()) {
+        Some(name) => refuse(name),
+        None => Ok(()),
+    }
+}
+
 /// Builds a run by a recipe of some name, goes on where it stopped, and trains to the end. Every rank does; the first
 /// one tells and keeps what there is.
 ///
@@ -103,12 +136,13 @@ pub(crate) fn learn(
     (going, ranks): (&Going, Ranks),
 ) -> Outcome<Learnt> {
     let begun = Instant::now();
-    let hub = &hub::from_environment();
+    let hub = &hub::from_environment(voice);
     let size = ranks.world().size();
     if size > 1 {
         voice.say(&told(ranks.mesh().shape(), recipe.shard(size)?));
     }
     report::check(folder)?;
+    spare(folder, &WRITTEN)?;
     let opening = ranks.busy("opening models and data");
     let negative = negative(recipe, device, hub, voice)?;
     let listeners = ranks.is_first().then(|| Listeners::new(recipe, name, folder));
@@ -248,7 +282,7 @@ fn keep(journal: &Journal, look: &Look<'_>) -> Outcome {
 /// Leaves the recipe in the run, with all that was set and changed, so that the run goes on without another, from any
 /// folder.
 fn keep_recipe(recipe: &Recipe, folder: &Path) -> Outcome {
-    let mut text = "# What this run was told, with every default.\n".to_owned();
+    let mut text = KEPT.to_owned();
     if !crate::changes::told(folder)?.is_empty() {
         text += "# Some of it was changed on the way: changes.jsonl says what it was, and after which step.\n";
     }

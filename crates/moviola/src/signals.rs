@@ -11,6 +11,7 @@ use std::time::Duration;
 use data::aside;
 
 use crate::failure::{Failure, Outcome};
+use crate::voice::Voice;
 
 /// The exit code of what was interrupted, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -23,14 +24,14 @@ const GRACE: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// The system refuses to tell us.
-pub(crate) fn watch() -> Outcome<Arc<AtomicBool>> {
+pub(crate) fn watch(voice: Voice) -> Outcome<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     handle(move || {
         if flag.swap(true, Ordering::Relaxed) {
             exit(INTERRUPTED.into());
         }
-        eprintln!("stopping after this step; press Ctrl-C again to stop at once");
+        voice.say("stopping after this step; press Ctrl-C again to stop at once");
     })?;
     let flag = interrupted.clone();
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, flag)
@@ -64,29 +65,29 @@ impl Writing {
     ///
     /// # Errors
     /// The system refuses to tell us.
-    pub(crate) fn watch() -> Outcome<Writing> {
-        Writing::watch_for(GRACE)
+    pub(crate) fn watch(voice: Voice) -> Outcome<Writing> {
+        Writing::watch_for(GRACE, voice)
     }
 
     /// The same for work that looks at no flag.
     ///
     /// # Errors
     /// The system refuses to tell us.
-    pub(crate) fn watch_at_once() -> Outcome<Writing> {
-        Writing::watch_for(Duration::ZERO)
+    pub(crate) fn watch_at_once(voice: Voice) -> Outcome<Writing> {
+        Writing::watch_for(Duration::ZERO, voice)
     }
 
-    fn watch_for(grace: Duration) -> Outcome<Writing> {
+    fn watch_for(grace: Duration, voice: Voice) -> Outcome<Writing> {
         let writing = Writing::default();
         let own = writing.clone();
         handle(move || {
             if own.flag.swap(true, Ordering::Relaxed) || grace.is_zero() {
-                own.end();
+                own.end(voice);
             }
             let late = own.clone();
             std::thread::spawn(move || {
                 std::thread::sleep(grace);
-                late.end();
+                late.end(voice);
             });
         })?;
         Ok(writing)
@@ -123,11 +124,11 @@ impl Writing {
     }
 
     /// Ends the process from another thread: what it is making is removed.
-    fn end(&self) {
+    fn end(&self, voice: Voice) {
         for target in &self.files().targets {
             aside::remove_own_unfinished(target);
         }
-        eprintln!("error: {}", self.interrupted());
+        voice.fail(&self.interrupted(), INTERRUPTED);
         exit(INTERRUPTED.into());
     }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use comm::{Mesh, MeshShape};
+use comm::Mesh;
 use journal::Page;
-use recipe::{Location, Memory, Recipe};
+use recipe::{Location, Recipe};
 use serve::Viewer;
 
 use crate::changes::Changes;
@@ -18,7 +18,7 @@ use crate::report::Told;
 use crate::reporter::TITLE;
 use crate::session::Going;
 use crate::voice::Voice;
-use crate::{device, hardware, hub, layout, report, session, signals, threads};
+use crate::{device, layout, memory, report, session, signals, threads};
 
 /// Run a recipe, or go on with a run that was stopped.
 #[derive(clap::Args, Clone, Debug)]
@@ -44,6 +44,9 @@ pub(crate) struct Arguments {
     /// Print the recipe with every default filled in and the memory it needs, and stop
     #[arg(long)]
     dry_run: bool,
+    /// Begin even if the run should need more memory than this machine has
+    #[arg(long)]
+    force: bool,
     /// Print the JSON schema of recipes, for editors, and stop
     #[arg(long)]
     schema: bool,
@@ -122,12 +125,16 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     let device = device::parse(&arguments.device)?;
     let shape = recipe.mesh(layout::ranks_asked(arguments.ranks)?)?;
     if arguments.dry_run {
-        return threads::within(arguments.threads, || dry_run(&recipe, shape, &device));
+        return threads::within(arguments.threads, || {
+            memory::tell(&recipe, shape, (&device, voice))?;
+            memory::check(&recipe, shape, (&device, voice), arguments.force)
+        });
     }
     threads::count(arguments.threads)?;
+    memory::check(&recipe, shape, (&device, voice), arguments.force)?;
     let _shown = show(arguments, voice)?;
     let going = Going { resume: arguments.resume.clone(), changes: changed };
-    let stop = signals::watch()?;
+    let stop = signals::watch(voice)?;
     let learn = |ranks| learn(arguments, (&recipe, &path), &device, (voice, &stop), &going, ranks);
     match shape.size() {
         Some(1) => threads::within(arguments.threads, || learn(train::Ranks::alone())),
@@ -245,77 +252,4 @@ fn learn(
         report::write(report::with_run(Page::new(TITLE), &told)?, folder)?;
     }
     Ok(crate::say(format_args!("{}\n", folder.display()))?)
-}
-
-fn dry_run(recipe: &Recipe, shape: MeshShape, device: &burn::tensor::Device) -> Outcome {
-    // What would keep the run from beginning is said alone.
-    let ranks = shape.size().unwrap_or(1);
-    let memory = recipe.memory(shape, device, &hub::from_environment())?;
-    crate::say(format_args!("{}\n", recipe.to_yaml()?))?;
-    if ranks > 1 {
-        crate::say(format_args!(
-            "# of each of {ranks} ranks, of which {} hold the parameters together; files that are mapped are in memory \
-             once for all ranks of a machine\n",
-            recipe.shard(ranks)?
-        ))?;
-    }
-    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let line = |name: &str, [a, b, c, d]: [String; 4]| {
-        crate::say(format_args!("# {name:<16}{a:>10}{b:>10}{c:>10}{d:>12}\n"))
-    };
-    let heads = ["weights", "gradients", "optimizer", "activations"];
-    line("memory in MiB", heads.map(str::to_owned))?;
-    for role in &memory.roles {
-        let parts = [role.weights, role.gradients, role.optimizer, role.activations];
-        line(&role.role, parts.map(|part| format!("{:.1}", mebibytes(part))))?;
-    }
-    let figure = |name: &str, bytes: u64| {
-        crate::say(format_args!("# {name:<16}{:>10.1}\n", mebibytes(bytes)))
-    };
-    for role in memory.roles.iter().filter(|role| role.activations > 0) {
-        let [never, blocks] = role.activations_by_policy.map(mebibytes);
-        crate::say(format_args!(
-            "# activations of the {} with recompute never {never:.1}, per-block {blocks:.1}\n",
-            role.role
-        ))?;
-    }
-    figure("average", memory.average)?;
-    figure("program", memory.program)?;
-    crate::say(format_args!("# all that is in memory in each phase\n"))?;
-    for phase in &memory.phases {
-        figure(phase.name, phase.bytes)?;
-    }
-    figure("peak", memory.peak())?;
-    say_step(recipe, &memory, ranks)?;
-    if memory.snapshot > 0 {
-        crate::say(format_args!(
-            "# up to {:.1} more while a checkpoint takes longer to write than a step\n",
-            mebibytes(memory.snapshot)
-        ))?;
-    }
-    Ok(())
-}
-
-/// Says what a step costs, and how long it would take here.
-fn say_step(recipe: &Recipe, memory: &Memory, ranks: usize) -> Outcome {
-    let (effort, hardware) = (memory.effort(), hardware::given(None)?);
-    let threads = rayon::current_num_threads();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // Ranks of one machine share its cores.
-    let share = (cores as f64 / (threads * ranks) as f64).min(1.0);
-    let rate = kernels::measure_fma_peak(threads) * hardware.efficiency * share;
-    let (computing, sending) = (effort.operations / rate, effort.sent / hardware.within.bandwidth);
-    let samples = recipe.data.batch as u64 * recipe.run.accumulation;
-    let of_rank = if ranks > 1 { ", for each rank" } else { "" };
-    crate::say(format_args!(
-        "# a step of {samples} samples{of_rank}: {:.3e} operations, about {computing:.2} s here\n",
-        effort.operations
-    ))?;
-    if ranks > 1 {
-        crate::say(format_args!(
-            "# and {:.1} MiB to send, about {sending:.2} s here, where ranks are processes\n",
-            effort.sent / f64::from(1 << 20)
-        ))?;
-    }
-    Ok(())
 }

@@ -185,8 +185,9 @@ fn which(description: &Description, expert: Option<ExpertConfig>) -> Result<usiz
             refuse("both experts are two networks; open each by itself")
         }
         (_, None) => refuse(
-            "the folder has two experts; say which learns, with `expert: high`, `expert: low` or \
-             `expert: both`",
+            "the folder has two experts. Of a student that method finetune trains say which learns, with `expert: \
+             high`, `expert: low` or `expert: both`; teachers, critics and students of other methods come from \
+             folders with one transformer",
         ),
     }
 }

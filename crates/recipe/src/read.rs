@@ -1,11 +1,12 @@
 //! From a YAML file and overrides to a checked recipe.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Number, Value};
 
 use crate::check::check;
-use crate::document::{Location, Node};
+use crate::document::Node;
 use crate::error::{Error, Result};
 use crate::idle::Idle;
 use crate::schema::Recipe;
@@ -36,7 +37,12 @@ impl Recipe {
             Err(Error::Several(all)) => all,
             Err(one) => vec![one],
         };
-        let value = document.value_with(&|number, place| counted(number, place, &complaints));
+        let below = counts_below_zero(&complaints);
+        let value = document.value_with(&|number, place| {
+            let is_below = number.as_i64().is_some_and(|own| own < 0);
+            let instead = || below.get(&(place.to_string(), number.to_string()));
+            is_below.then(instead).flatten().map_or(number.clone(), |own| Number::from(*own))
+        });
         let recipe: Recipe = match serde_json::from_value(value) {
             Ok(recipe) => recipe,
             Err(err) => {
@@ -84,20 +90,17 @@ impl Recipe {
     }
 }
 
-/// A number as it stands, but instead of a count below zero, of which there is a complaint already, one with which the
-/// rest can be looked at: the least, or many of what there must be some of.
-fn counted(number: &Number, place: &Location, complaints: &[Error]) -> Number {
-    // All values of one override have one place.
-    let is_said = |reason: &str| reason.contains(&format!(" is {number}, but "));
-    let said = complaints.iter().find_map(|own| match own {
-        Error::At { location, reason } if location == place && is_said(reason) => Some(reason),
-        _ => None,
+/// The counts below zero of which there is a complaint, by place and number (all values of one override have one place),
+/// with what the rest can be looked at with: the least, or many of what there must be some of.
+fn counts_below_zero(complaints: &[Error]) -> HashMap<(String, String), u32> {
+    let below = complaints.iter().filter_map(|own| {
+        let Error::At { location, reason } = own else { return None };
+        let (said, least) = reason.rsplit_once(", but it is at least ")?;
+        let (_, number) = said.rsplit_once(" is ").filter(|(_, number)| number.starts_with('-'))?;
+        let instead = if least == "0" { 0 } else { MANY };
+        Some(((location.to_string(), number.to_owned()), instead))
     });
-    match (number.as_i64(), said) {
-        (Some(own), Some(reason)) if own < 0 && reason.ends_with("at least 0") => Number::from(0),
-        (Some(own), Some(_)) if own < 0 => Number::from(MANY),
-        _ => number.clone(),
-    }
+    below.collect()
 }
 
 /// Whether one complaint is about the key of the other, or about a part of it that stands in the same place. Two keys

@@ -8,7 +8,8 @@ use train::{Decay, Ema, Error, LearningRateSchedule, LoopConfig, LoraConfig, STU
 use crate::error;
 use crate::idle::Idle;
 use crate::schema::{
-    AveragesConfig, LearnsConfig, MethodConfig, Recipe, SourceConfig, TrainedConfig,
+    AveragesConfig, LearnsConfig, MethodConfig, Recipe, RecomputeConfig, SourceConfig,
+    TrainedConfig,
 };
 
 /// What a check says, as a complaint about a key below `section`.
@@ -42,6 +43,7 @@ impl Recipe {
         all.chain(self.wrong_role(STUDENT, &self.models.student))
             .chain(critic.into_iter().flatten())
             .chain(self.wrong_method())
+            .chain(self.wrong_strategy())
             .chain(self.wrong_data())
             .chain(self.wrong_callbacks())
             .collect()
@@ -83,8 +85,23 @@ impl Recipe {
             );
             all.push(Some(wrong(key, &rate.warmup.to_string(), &want)));
         }
-        if let LearnsConfig::Lora(lora) = &config.learns {
-            all.extend(wrong_lora(&section, lora));
+        match &config.learns {
+            LearnsConfig::Lora(lora) => all.extend(wrong_lora(&section, lora)),
+            LearnsConfig::Only { patterns } => {
+                let key = format!("{section}learns.patterns");
+                all.push(unless(
+                    !patterns.is_empty(),
+                    &key,
+                    "empty",
+                    "it names a layer or parameter",
+                ));
+            }
+            LearnsConfig::All => {}
+        }
+        if let RecomputeConfig::Within { gibibytes } = config.recompute {
+            let is_right = gibibytes.is_finite() && gibibytes > 0.0;
+            let key = format!("{section}recompute.gibibytes");
+            all.push(unless(is_right, &key, gibibytes, "it is above 0"));
         }
         all.into_iter().flatten().collect()
     }
@@ -98,6 +115,16 @@ impl Recipe {
                 MethodConfig::Dmd2(config) => config.check(),
             },
         )
+    }
+
+    fn wrong_strategy(&self) -> Option<Idle> {
+        if let Some(share) =
+            self.strategy.first_frame_probability().filter(|own| !(0.0..=1.0).contains(own))
+        {
+            let key = "strategy.first_frame_probability".to_owned();
+            return Some(wrong(key, &share.to_string(), "a probability lies between 0 and 1"));
+        }
+        complaint("", self.strategy.flexible().check())
     }
 
     fn wrong_data(&self) -> Vec<Idle> {
@@ -166,9 +193,11 @@ impl Recipe {
 
 /// What is wrong with adapters, each setting by itself.
 fn wrong_lora(section: &str, lora: &LoraConfig) -> Vec<Option<Idle>> {
-    let right = LoraConfig { rank: 1, alpha: None, dropout: 0.0, ..lora.clone() };
+    let targets = vec!["*".to_owned()];
+    let right = LoraConfig { rank: 1, alpha: None, dropout: 0.0, targets, ..lora.clone() };
     let LoraConfig { rank, alpha, dropout, .. } = *lora;
     let each = [
+        LoraConfig { targets: lora.targets.clone(), ..right.clone() },
         LoraConfig { rank, ..right.clone() },
         LoraConfig { dropout, ..right.clone() },
         LoraConfig { rank: rank.max(1), alpha, ..right },

@@ -173,6 +173,15 @@ impl StrategyConfig {
         }
     }
 
+    /// How often a sample's first frame is given, where that is a setting of its own.
+    pub fn first_frame_probability(&self) -> Option<f64> {
+        match self {
+            StrategyConfig::TextToVideo(config) => Some(config.first_frame_probability),
+            StrategyConfig::VideoToVideo(config) => Some(config.first_frame_probability),
+            StrategyConfig::TextToAudio(_) | StrategyConfig::Flexible(_) => None,
+        }
+    }
+
     /// The same as settings of the flexible strategy.
     pub fn flexible(&self) -> FlexibleConfig {
         match self {
@@ -239,7 +248,7 @@ impl FlexibleConfig {
 
     /// # Errors
     /// Nothing is generated, a number cannot be, two uses of one source exclude each other.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let modalities = self.modalities().named();
         if !modalities.into_iter().any(|(_, config)| config.generated) {
             let want = "`video` or `audio` must be generated, or there is nothing to learn";

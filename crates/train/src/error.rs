@@ -58,8 +58,10 @@ pub enum Error {
         want: String,
     },
     /// A pattern of names that matches nothing.
-    #[error("`{pattern}` matches no {what} of the model{}", nearest(near))]
+    #[error("{key}`{pattern}` matches no {what} of the model{}", nearest(near))]
     NoMatch {
+        /// The setting that has it, with a colon; nothing where it is in none.
+        key: &'static str,
         /// The pattern.
         pattern: String,
         /// What was looked for.

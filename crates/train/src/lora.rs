@@ -56,6 +56,9 @@ impl LoraConfig {
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(Error::setting("lora.dropout", self.dropout, "it lies from 0 to below 1"));
         }
+        if self.targets.is_empty() {
+            return Err(Error::setting("lora.targets", "empty", "it names at least one layer"));
+        }
         match self.strength().is_finite() && self.strength() > 0.0 {
             true => Ok(()),
             false => {
@@ -110,11 +113,9 @@ impl Adapters {
                 let names: BTreeSet<String> = all.keys().map(|layer| last(layer)).collect();
                 let near = most_similar(pattern, all.keys().map(String::as_str))
                     .or_else(|| most_similar(pattern, names.iter().map(String::as_str)));
-                return Err(Error::NoMatch { pattern: pattern.clone(), what: "layer", near });
+                let (key, pattern) = ("learns.targets: ", pattern.clone());
+                return Err(Error::NoMatch { key, pattern, what: "layer", near });
             }
-        }
-        if config.targets.is_empty() {
-            return Err(Error::setting("lora.targets", "empty", "it names at least one layer"));
         }
         let targeted = |layer: &str| config.targets.iter().any(|pattern| matches(pattern, layer));
         let layers = all.into_iter().filter(|(layer, _)| targeted(layer)).collect();

@@ -163,6 +163,7 @@ impl Trained {
             None => {
                 let near = nn::most_similar(name, self.learning.keys().map(String::as_str));
                 Err(Error::NoMatch {
+                    key: "",
                     pattern: name.to_owned(),
                     what: "parameter that learns",
                     near,
@@ -505,7 +506,8 @@ fn matching(patterns: &[String], store: &Store) -> Result<Vec<String>> {
     for pattern in patterns {
         if !names.iter().any(|name| fits(pattern, name)) {
             let near = most_similar(pattern, names.iter().copied());
-            return Err(Error::NoMatch { pattern: pattern.clone(), what: "parameter", near });
+            let (key, pattern) = ("learns.patterns: ", pattern.clone());
+            return Err(Error::NoMatch { key, pattern, what: "parameter", near });
         }
     }
     let chosen = names.iter().filter(|name| patterns.iter().any(|pattern| fits(pattern, name)));

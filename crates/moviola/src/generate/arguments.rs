@@ -14,7 +14,7 @@ use crate::layout::LayoutArguments;
 use crate::places::Kind;
 
 /// Arguments that a record tells by itself.
-const TOLD: [&str; 60] = [
+const TOLD: [&str; 61] = [
     "prompt",
     "prompts",
     "negative",
@@ -51,6 +51,7 @@ const TOLD: [&str; 60] = [
     "dtype",
     "quantize",
     "transformer",
+    "second_transformer",
     "lora",
     "second_lora",
     "noise",
@@ -151,6 +152,9 @@ pub(crate) struct Arguments {
     /// instead of the model's own
     #[arg(long, value_name = "FILE")]
     pub(super) transformer: Option<PathBuf>,
+    /// The same for the second expert, for models that have two; the one that is not given is the folder's
+    #[arg(long = "transformer-2", value_name = "FILE")]
+    pub(super) second_transformer: Option<PathBuf>,
     /// A low-rank adapter and how strongly it applies; repeat it for several
     #[arg(long, value_name = "FILE[:SCALE]")]
     pub(super) lora: Vec<LoraSource>,
@@ -264,8 +268,14 @@ impl Arguments {
     /// Files that are read, which nothing may overwrite.
     pub(super) fn inputs(&self) -> Vec<PathBuf> {
         let loras = self.lora.iter().chain(&self.second_lora).map(|lora| lora.path.clone());
-        let files =
-            [&self.prompts, &self.transformer, &self.noise, &self.prompt_embeds, &self.replay];
+        let files = [
+            &self.prompts,
+            &self.transformer,
+            &self.second_transformer,
+            &self.noise,
+            &self.prompt_embeds,
+            &self.replay,
+        ];
         let files = files.into_iter().flatten().cloned();
         files.chain(loras).chain(self.given.files()).collect()
     }

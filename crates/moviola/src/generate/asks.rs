@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::{Error, Seed};
+use engine::Seed;
 use folder::lora::LoraSource;
 use nn::most_similar;
 use serde_json::{Map, Value};
@@ -49,8 +49,9 @@ pub(super) fn asks(arguments: &Arguments) -> Outcome<Vec<Arguments>> {
     if arguments.prompt_embeds.is_some() {
         return Ok(vec![base]);
     }
-    let mut lines: Vec<Arguments> = Vec::new();
-    let with = |prompt: &String| Arguments { prompt: vec![prompt.clone()], ..base.clone() };
+    let mut lines: Vec<Line> = Vec::new();
+    let with =
+        |prompt: &String| Line::of(Arguments { prompt: vec![prompt.clone()], ..base.clone() });
     lines.extend(arguments.prompt.iter().map(with));
     if let Some(path) = &arguments.prompts {
         lines.extend(read(path, &base)?);
@@ -63,16 +64,29 @@ pub(super) fn asks(arguments: &Arguments) -> Outcome<Vec<Arguments>> {
     Ok(joined(number(lines, &base)))
 }
 
+/// What a prompt asks for.
+struct Line {
+    asks: Arguments,
+    /// Whether it has a seed of its own, which may be that of the others.
+    has_seed: bool,
+}
+
+impl Line {
+    fn of(asks: Arguments) -> Line {
+        Line { asks, has_seed: false }
+    }
+}
+
 /// Numbers the samples: one after another, but from the beginning where a line has its own seed.
-fn number(lines: Vec<Arguments>, base: &Arguments) -> Vec<Arguments> {
+fn number(lines: Vec<Line>, base: &Arguments) -> Vec<Arguments> {
     let mut next = base.first_sample;
-    let numbered = lines.into_iter().map(|line| {
-        if line.seed != base.seed {
-            return line;
+    let numbered = lines.into_iter().map(|Line { asks, has_seed }| {
+        if has_seed {
+            return asks;
         }
         let first_sample = next;
-        next = next.saturating_add(line.count as u64);
-        Arguments { first_sample, ..line }
+        next = next.saturating_add(asks.count as u64);
+        Arguments { first_sample, ..asks }
     });
     numbered.collect()
 }
@@ -102,9 +116,10 @@ fn joined(lines: Vec<Arguments>) -> Vec<Arguments> {
 const LONGEST: u64 = 1 << 28;
 
 /// The lines of a file, without those that are empty or a comment.
-fn read(path: &Path, base: &Arguments) -> Outcome<Vec<Arguments>> {
-    let file = |source| Error::File { verb: "read", path: path.to_owned(), source };
-    let text = kernels::read_text(path, LONGEST).map_err(file)?;
+fn read(path: &Path, base: &Arguments) -> Outcome<Vec<Line>> {
+    let text = kernels::read_text(path, LONGEST).map_err(|err| {
+        Failure::Refused(format!("--prompts: {} cannot be read: {err}", path.display()))
+    })?;
     // Some editors begin a file with a mark that is no part of its text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let is_named = |name: &str| path.extension().is_some_and(|own| own.eq_ignore_ascii_case(name));
@@ -127,7 +142,7 @@ fn read(path: &Path, base: &Arguments) -> Outcome<Vec<Arguments>> {
 }
 
 /// What a line of any other file asks for.
-fn plain(line: &str, base: &Arguments) -> Result<Arguments, String> {
+fn plain(line: &str, base: &Arguments) -> Result<Line, String> {
     // Other programs read `--w 512` of a line as a setting.
     let is_setting = |word: &&str| word.len() == 3 && word.starts_with("--") && word.is_ascii();
     match line.split_whitespace().find(is_setting) {
@@ -135,12 +150,12 @@ fn plain(line: &str, base: &Arguments) -> Result<Arguments, String> {
             "`{word}` is no part of a prompt here; settings of a line are for .jsonl files, like {{\"prompt\": \"a \
              fox\", \"width\": 512}}"
         )),
-        None => Ok(Arguments { prompt: vec![line.to_owned()], ..base.clone() }),
+        None => Ok(Line::of(Arguments { prompt: vec![line.to_owned()], ..base.clone() })),
     }
 }
 
 /// What a line of a .jsonl file asks for, in the place of what all lines are asked for.
-fn object(line: &str, base: &Arguments) -> Result<Arguments, String> {
+fn object(line: &str, base: &Arguments) -> Result<Line, String> {
     let value: Value = serde_json::from_str(line).map_err(|err| {
         format!(
             "it is no JSON object from column {} on, like {{\"prompt\": \"a fox\"}}",
@@ -160,7 +175,7 @@ fn object(line: &str, base: &Arguments) -> Result<Arguments, String> {
             KEYS.join(", ")
         ));
     }
-    let mut own = base.clone();
+    let (mut own, mut has_seed) = (base.clone(), false);
     let text = |key: &str, value: &Value| {
         value.as_str().map(str::to_owned).ok_or_else(|| format!("`{key}` is {value}, not a text"))
     };
@@ -175,7 +190,7 @@ fn object(line: &str, base: &Arguments) -> Result<Arguments, String> {
         match known(key) {
             "prompt" => own.prompt = vec![text(key, value)?],
             "negative" => own.negative = text(key, value)?,
-            "seed" => own.seed = seed(value)?.drawn(),
+            "seed" => (own.seed, has_seed) = (seed(value)?.drawn(), true),
             "count" => own.count = count(key, value)?,
             "steps" => own.steps = Some(count(key, value)?),
             "guidance" => own.guidance = Some(number(key, value)?),
@@ -192,7 +207,7 @@ fn object(line: &str, base: &Arguments) -> Result<Arguments, String> {
     }
     match own.prompt.is_empty() {
         true => Err("it has no `prompt`".to_owned()),
-        false => Ok(own),
+        false => Ok(Line { asks: own, has_seed }),
     }
 }
 

@@ -117,9 +117,9 @@ impl<'a> Run<'a> {
         let seeds = job.as_the_first("the seeds of all prompts", seeds)?;
         asks.iter_mut().zip(seeds).for_each(|(ask, seed)| ask.seed = Seed::Number(seed));
         let name = arguments.model.as_deref().expect("the arguments require it");
-        let model = folder::locate(name, &hub::from_environment())?;
+        let model = folder::locate(name, &hub::from_environment(voice))?;
         voice.detail(&format!("model: {}", model.display()));
-        let writing = Writing::watch()?;
+        let writing = Writing::watch(voice)?;
         Ok(Run { job, voice, clock, asks, common: arguments, kind, model, writing })
     }
 
@@ -182,6 +182,7 @@ impl<'a> Run<'a> {
     fn open(&self, ask: &Arguments) -> Outcome<Opened> {
         let setup = Setup {
             transformer: ask.transformer.clone(),
+            second_transformer: ask.second_transformer.clone(),
             loras: ask.lora.clone(),
             second_loras: ask.second_lora.clone(),
             ..setup(&ask.device, ask.dtype, ask.quantize, ask.offload)?

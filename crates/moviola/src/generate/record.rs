@@ -29,6 +29,8 @@ pub(super) struct Record {
     pub(super) model: String,
     pub(super) model_fingerprint: String,
     pub(super) transformer: Option<Input>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) transformer_2: Option<Input>,
     pub(super) lora: Vec<Input>,
     pub(super) lora_2: Vec<Input>,
     pub(super) prompt: Option<String>,
@@ -80,6 +82,9 @@ pub(super) struct Record {
     pub(super) tile_vae: bool,
     #[serde(default)]
     pub(super) cache: Option<String>,
+    /// What the output was written as, where its name does not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) written_as: Option<String>,
     /// How long all took until this was written.
     pub(super) seconds: f64,
     pub(super) seconds_to_first_step: Option<f64>,
@@ -129,6 +134,7 @@ pub(super) struct Inputs {
     layout: Option<LayoutArguments>,
     model_fingerprint: String,
     transformer: Option<Input>,
+    transformer_2: Option<Input>,
     lora: Vec<Input>,
     lora_2: Vec<Input>,
     prompt_embeds: Option<Input>,
@@ -158,6 +164,7 @@ impl Inputs {
             layout: layout.map(|plan| arguments.layout.of_one_sample(plan)),
             model_fingerprint: model_fingerprint(model)?,
             transformer: one(&arguments.transformer)?,
+            transformer_2: one(&arguments.second_transformer)?,
             lora: loras(&arguments.lora)?,
             lora_2: loras(&arguments.second_lora)?,
             prompt_embeds: one(&arguments.prompt_embeds)?,
@@ -165,6 +172,11 @@ impl Inputs {
             given: given.collect::<Outcome<_>>()?,
         })
     }
+}
+
+/// A file with a row for each sample, of which one began with row `first`.
+fn row(input: &Option<Input>, first: Option<usize>, row: usize) -> Option<Input> {
+    input.clone().map(|input| Input { row: Some(first.unwrap_or(0) + row), ..input })
 }
 
 /// The record of sample `index` of a part of a run, whose size is `[frames, height, width]`.
@@ -183,18 +195,15 @@ pub(super) fn record(
     };
     let prompt = index / arguments.count.max(1);
     let first = arguments.first_sample + (prompt * arguments.count) as u64;
-    let row = |input: &Option<Input>, own: Option<usize>, row: usize| {
-        input.clone().map(|input| Input { row: Some(own.unwrap_or(0) + row), ..input })
-    };
-    let folder = std::env::current_dir().unwrap_or_default().display().to_string();
     let own = Record {
         moviola: env!("CARGO_PKG_VERSION").to_owned(),
         command: "generate".to_owned(),
         format: FORMAT,
-        working_folder: folder,
+        working_folder: std::env::current_dir().unwrap_or_default().display().to_string(),
         model: arguments.model.clone().unwrap_or_default(),
         model_fingerprint: inputs.model_fingerprint.clone(),
         transformer: inputs.transformer.clone(),
+        transformer_2: inputs.transformer_2.clone(),
         lora: inputs.lora.clone(),
         lora_2: inputs.lora_2.clone(),
         prompt: arguments.prompt.get(prompt).cloned(),
@@ -233,6 +242,7 @@ pub(super) fn record(
         layout: inputs.layout.clone(),
         tile_vae: arguments.tile_vae,
         cache: arguments.cache.map(|share| format!("fbcache:{share}")),
+        written_as: arguments.format.map(|kind| kind.name().to_owned()),
         seconds: clock.seconds(),
         seconds_to_first_step: clock.seconds_to_first_step(),
     };

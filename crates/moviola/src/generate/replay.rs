@@ -42,7 +42,7 @@ impl Replay {
             voice.warn(&format!("{} {note}", path.display()));
         }
         let model = arguments.model.clone().unwrap_or_else(|| record.resolved(&record.model));
-        let changed = record.changed(&model)?;
+        let changed = record.changed(&model, voice)?;
         if !changed.is_empty() {
             return Err(Failure::Refused(format!(
                 "--replay: {} cannot be made again, since {}",
@@ -99,8 +99,18 @@ impl Record {
         }
     }
 
+    /// Where an input is: of a file here and one where the command ran, both of that name, the one that was read.
     fn path(&self, input: &Input) -> PathBuf {
-        PathBuf::from(self.resolved(&input.file))
+        let there = Path::new(&self.working_folder).join(&input.file);
+        let was_read = |path: &Path| {
+            let file = folder::lora::file(path).unwrap_or(path.to_owned());
+            Input::of(&file).is_ok_and(|own| own.fingerprint == input.fingerprint)
+        };
+        let here = PathBuf::from(self.resolved(&input.file));
+        match here != there && there.exists() && !was_read(&here) && was_read(&there) {
+            true => there,
+            false => here,
+        }
     }
 
     /// That it was computed with instructions whose sums are not those of this machine, in words.
@@ -120,9 +130,9 @@ impl Record {
     }
 
     /// What is no longer as it was, in words.
-    fn changed(&self, model: &str) -> Outcome<Vec<String>> {
+    fn changed(&self, model: &str, voice: Voice) -> Outcome<Vec<String>> {
         let mut changed = Vec::new();
-        let folder = folder::locate(model, &hub::from_environment())?;
+        let folder = folder::locate(model, &hub::from_environment(voice))?;
         let now = model_fingerprint(&folder)?;
         if now != self.model_fingerprint {
             changed.push(differs("the model", model, &self.model_fingerprint, &now));
@@ -135,6 +145,7 @@ impl Record {
         let loras = [named("the LoRA", &self.lora), named("the LoRA", &self.lora_2)].concat();
         let single = [
             ("the transformer", &self.transformer),
+            ("the second transformer", &self.transformer_2),
             ("the prompt embeddings", &self.prompt_embeds),
             ("the noise", &self.noise),
         ];
@@ -196,6 +207,7 @@ impl Record {
             dtype: if self.dtype == "bf16" { Dtype::Bf16 } else { Dtype::F32 },
             quantize: self.quantize.as_ref().map(|_| Quantize::Int8),
             transformer: file(&self.transformer),
+            second_transformer: file(&self.transformer_2),
             lora: loras(&self.lora),
             second_lora: loras(&self.lora_2),
             noise: file(&self.noise),
@@ -211,7 +223,7 @@ impl Record {
             fps: self.fps,
             without_audio: self.without_audio,
             output: Some(asked.output.clone().unwrap_or_else(|| beside(path))),
-            format: asked.format.or_else(|| self.only_audio.then_some(Kind::Sound)),
+            format: asked.format.or_else(|| self.kind(asked.output.is_none())),
             ..asked.clone()
         };
         for given in &self.given {
@@ -223,6 +235,13 @@ impl Record {
             arguments.given.give(GivenFile { role, path, frame: given.frame, scale });
         }
         Ok(arguments)
+    }
+
+    /// What the output is to be, where its name does not say so: a name that the user gives does.
+    fn kind(&self, is_beside: bool) -> Option<Kind> {
+        let written = self.written_as.as_deref().filter(|_| is_beside);
+        let named = written.and_then(|name| Kind::named(name).ok());
+        named.or_else(|| self.only_audio.then_some(Kind::Sound))
     }
 
     /// The sample to make: that of the record, or another of its prompt.

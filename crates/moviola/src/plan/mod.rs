@@ -17,6 +17,7 @@ use self::shape_file::Instead;
 use crate::failure::{Failure, Outcome};
 use crate::job::Job;
 use crate::layout::LayoutArguments;
+use crate::voice::Voice;
 use crate::{hardware, hub, say};
 
 /// What to weigh.
@@ -57,13 +58,13 @@ pub(crate) struct Arguments {
 ///
 /// # Errors
 /// The model or a file cannot be read, or the layout cannot be.
-pub(crate) fn run(arguments: &Arguments) -> Outcome {
+pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     let hardware = hardware::given(arguments.hardware.as_deref())?;
     let path = Path::new(&arguments.model);
     let is_shape = path.extension().is_some_and(|end| end == "yaml" || end == "yml");
     let (name, work) = match is_shape {
         true => shape_file::read(path, arguments.instead()?)?,
-        false => arguments.of_folder()?,
+        false => arguments.of_folder(voice)?,
     };
     let ranks = arguments.layout.rank_count()?;
     let others = candidates(ranks, &work, &hardware);
@@ -110,8 +111,8 @@ impl Arguments {
     }
 
     /// The work of a model's folder.
-    fn of_folder(&self) -> Outcome<(String, Work)> {
-        let model = folder::locate(&self.model, &hub::from_environment())?;
+    fn of_folder(&self, voice: Voice) -> Outcome<(String, Work)> {
+        let model = folder::locate(&self.model, &hub::from_environment(voice))?;
         let pipeline = Pipeline::open(&model, &Setup::new(&Device::flex()))?;
         let picture = pipeline.needed_picture(self.height, self.width)?;
         let request = Request {

@@ -190,7 +190,7 @@ fn a_picture_keeps_its_proportions() {
     assert!((0..96).all(|at| value(&padded.1.2, at) < 0.02), "the first row");
     assert!((0..96).any(|at| value(&cropped.1.2, at) > 0.2), "the first row");
     // What becomes of each of several is said.
-    let keyframe = format!("0:{picture}");
+    let keyframe = format!("4:{picture}");
     let (_, _, _, said) = made(&[&square[..], &["--keyframe", &keyframe]].concat());
     assert_eq!(said.matches("is cropped to 32 x 32").count(), 2, "{said}");
     // Where no picture is given, there is none to fit.
@@ -330,6 +330,35 @@ fn rates_that_a_file_can_show() {
         assert!(words(&out).contains(word), "{rate}: {}", words(&out));
     }
     assert!(made("fast.mp4", "60").status.success());
+}
+
+/// A seed that a line says is its own, though it be that of the run.
+#[test]
+fn a_seed_of_a_line_may_be_that_of_the_run() {
+    let copy = Copy::of("wan-tiny");
+    let small = ["--steps", "1", "--frames", "1", "--height", "16", "--width", "16"];
+    let small = [&small[..], &["--max-tokens", "8"]].concat();
+    let lines = "{\"prompt\": \"an owl\"}\n{\"prompt\": \"a fox\", \"seed\": 0}\n";
+    fs::write(copy.path("given.jsonl"), lines).unwrap();
+    let given = copy.path("given.jsonl");
+    let prompts = ["--prompts", given.to_str().unwrap()];
+    assert!(copy.generate_new("out.png", &[&small[..], &prompts].concat()).status.success());
+    let typed = ["--prompt", "a fox", "--seed", "0"];
+    assert!(copy.generate_new("typed.png", &[&small[..], &typed].concat()).status.success());
+    let bytes = ["out-001.png", "typed.png"].map(|name| fs::read(copy.path(name)).unwrap());
+    assert!(bytes[0] == bytes[1], "{}", copy.record("out-001.png")["sample"]);
+}
+
+/// A negative prompt that nothing is pushed away from is said to be idle.
+#[test]
+fn a_negative_prompt_without_guidance_is_told() {
+    let copy = Copy::of("wan-tiny");
+    let small = ["-p", "a fox", "--steps", "1", "--frames", "1", "--height", "16", "--width", "16"];
+    for (guidance, is_told) in [("1", true), ("3", false)] {
+        let more = ["--max-tokens", "8", "--negative", "grey", "--guidance", guidance];
+        let said = words(&copy.generate(&[&small[..], &more].concat()));
+        assert_eq!(said.contains("the negative prompt is not looked at"), is_told, "{said}");
+    }
 }
 
 /// Each line of a .jsonl file is made as if its settings were typed.

@@ -125,6 +125,58 @@ fn a_signal_ends_a_run_with_a_checkpoint() {
     }
 }
 
+/// Nobody reads what is said any more, as behind `| tee` that Ctrl-C ended first: the command ends all the same.
+#[test]
+fn a_signal_ends_what_nobody_hears() {
+    let copy = Copy::of("wan-tiny");
+    let (model, output) = (copy.path("model"), copy.path("out.mp4"));
+    let large = ["--prompt", "a fox", "--steps", "900", "--frames", "81", "--height", "256"];
+    let common =
+        ["generate", "--model", model.to_str().unwrap(), "--output", output.to_str().unwrap()];
+    let run = copy.path("run");
+    let train = arguments(&run, 100_000, &["checkpoint={every: 100000}"]);
+    let train: Vec<&str> = train.iter().map(String::as_str).collect();
+    let common = [&common[..], &large, &["--width", "256", "--max-tokens", "8"]].concat();
+    for (command, part, signals) in
+        [(common, "denoise", 1), ([&train[..], &["--log-every", "0"]].concat(), "loss", 2)]
+    {
+        let mut child = spawn(&command);
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.by_ref().map(Result::unwrap).any(|line| line.contains(part)));
+        // From here on a line that is written has no reader.
+        drop(lines);
+        let begun = Instant::now();
+        for _ in 0..signals {
+            signal(&child, "INT");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        while child.try_wait().unwrap().is_none() {
+            if begun.elapsed() > Duration::from_secs(30) {
+                child.kill().unwrap();
+                panic!("{part}: it goes on");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{part}");
+    }
+    assert_eq!(copy.written(), ["run"]);
+}
+
+/// What is said of a signal has the form, and the loudness, of everything else.
+#[test]
+fn what_is_said_of_a_signal_is_said_as_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = arguments(&folder.path().join("json"), 100_000, &["checkpoint={every: 100000}"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut child = spawn(&[&words[..], &["--log-every", "0", "--log-format", "json"]].concat());
+    let (_, said) = said_after(&mut child, "loss", "TERM");
+    for line in &said {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|err| panic!("{line}: {err}"));
+        assert!(line["level"].is_string());
+    }
+    assert!(said.iter().any(|line| line.contains("stopping after this step")), "{said:?}");
+}
+
 /// Lines at intervals, as text or as JSON, or nothing at all.
 #[test]
 fn progress_without_a_terminal() {

@@ -336,6 +336,16 @@ fn both_experts_are_exported_together_and_alone() {
         let written = gguf::floats(&own.place.path(name), "blocks.0.self_attn.q.weight");
         assert!(written == learnt, "{name} is not {component}");
     }
+    // And both files together, or one beside the expert of the folder, are what was trained.
+    own.export("run", "single.safetensors", &["--as", "file"]);
+    for kind in ["both-high.gguf both-low.gguf", "single-high.safetensors single-low.safetensors"] {
+        let (first, second) = kind.split_once(' ').unwrap();
+        let (first, second) = (own.place.text(first), own.place.text(second));
+        let files = ["--transformer", first.as_str(), "--transformer-2", second.as_str()];
+        assert!(distance(&own.latents(&own.model, &files), &tuned) < 1e-4, "{kind}");
+        assert!(distance(&own.latents(&own.model, &files[..2]), &high) < 1e-4, "{kind}: high");
+        assert!(distance(&own.latents(&own.model, &files[2..]), &low) < 1e-4, "{kind}: low");
+    }
     // All parameters of both instead of LoRAs.
     let all = ["models.student.learns={kind: all}", "models.student.rate.peak=1.0e-3"];
     let out = own.train_both("full", 8, &all, &[]);

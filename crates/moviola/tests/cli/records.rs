@@ -369,3 +369,41 @@ fn a_record_is_replayed_from_another_folder() {
     let record: Value = copy.record("x.png");
     assert_eq!(record["model"], "model");
 }
+
+/// An output whose name does not say what it is, and a file here that only has the name of the one that was read.
+#[test]
+fn a_replay_knows_what_was_written_and_what_was_read() {
+    let copy = Copy::of("wan-tiny-ti2v");
+    let text = |name: &str| copy.path(name).to_str().unwrap().to_owned();
+    let small = ["-p", "a fox", "--steps", "1", "--frames", "5", "--height", "32", "--width", "32"];
+    let small = [&small[..], &["--max-tokens", "8"]].concat();
+    let out = copy.generate_new("clip", &[&small[..], &["--format", "gif"]].concat());
+    assert!(out.status.success(), "{}", words(&out));
+    good(&["generate", "--replay", &text("clip.json")]);
+    assert_eq!(fs::read(copy.path("clip-replay")).unwrap(), fs::read(copy.path("clip")).unwrap());
+    // A name that says what it is wins.
+    good(&["generate", "--replay", &text("clip.json"), "--output", &text("other.mp4")]);
+    assert_eq!(fs::read(copy.path("other.mp4")).unwrap()[4..8], *b"ftyp");
+    let picture = |name: &str, level: u8| {
+        image::RgbImage::from_pixel(32, 32, image::Rgb([level; 3])).save(copy.path(name)).unwrap();
+    };
+    fs::create_dir(copy.path("here")).unwrap();
+    picture("x.png", 40);
+    picture("here/x.png", 200);
+    let run_in = |folder: &str, words: &[&str]| {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("moviola"));
+        let out = command.args(words).current_dir(copy.path(folder)).output().unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let make = ["generate", "--model", "model", "--image", "x.png", "--output", "given.gif"];
+    let (made, said) = run_in("", &[&make[..], &small].concat());
+    assert!(made, "{said}");
+    let again = ["generate", "--replay", "../given.gif.json", "--output", "again.gif"];
+    let (made, said) = run_in("here", &again);
+    assert!(made, "{said}");
+    let bytes = ["given.gif", "here/again.gif"].map(|name| fs::read(copy.path(name)).unwrap());
+    assert!(bytes[0] == bytes[1]);
+    picture("x.png", 41);
+    let (made, said) = run_in("here", &again);
+    assert!(!made && said.contains("x.png has changed"), "{said}");
+}

@@ -8,6 +8,30 @@ use crate::training::{arguments, words};
 
 const LOOK: &str = "callbacks.validation={every: 2, steps: 1, size: [8, 33, 32]}";
 
+/// Values that cannot be, in parts of a recipe that others than the trainer read.
+const WRONG: [(&str, &str); 5] = [
+    (
+        "models.student.learns={kind: lora, rank: 2, targets: []}",
+        "`models.student.learns.targets` is empty, but",
+    ),
+    (
+        "models.student.learns={kind: only, patterns: []}",
+        "`models.student.learns.patterns` is empty, but",
+    ),
+    (
+        "models.student.learns={kind: only, patterns: [nope]}",
+        "learns.patterns: `nope` matches no parameter",
+    ),
+    (
+        "models.student.recompute={kind: within, gibibytes: -1}",
+        "`models.student.recompute.gibibytes` is -1, but it is above 0",
+    ),
+    (
+        "strategy.first_frame_probability=2",
+        "`strategy.first_frame_probability` is 2, but a probability lies between 0 and 1",
+    ),
+];
+
 /// What a dry run refuses, `train` refuses in the same words, and the other way round.
 #[test]
 fn a_dry_run_refuses_what_train_refuses() {
@@ -48,7 +72,10 @@ fn a_dry_run_refuses_what_train_refuses() {
             "models.student.learns={kind: lora, rank: 2, targets: [to_q], from: nope.safetensors}",
             "models.student.learns.from: ",
         ),
-    ] {
+    ]
+    .into_iter()
+    .chain(WRONG)
+    {
         let all = arguments(&folder, 2, &[set]);
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let (trained, rehearsed) = (run(&all), run(&[&all[..], &["--dry-run"]].concat()));
@@ -62,6 +89,61 @@ fn a_dry_run_refuses_what_train_refuses() {
     let good: Vec<&str> = good.iter().map(String::as_str).collect();
     assert!(run(&[&good[..], &["--dry-run"]].concat()).status.success());
     assert!(run(&good).status.success());
+}
+
+/// A run that this machine has no memory for is refused before anything is allocated, with a batch that fits.
+#[test]
+fn a_run_beyond_memory_is_refused() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("run");
+    let larger = "models.student.new={family: duet, video_channels: 384, text_width: 64, heads: 8, head_width: 64, \
+                  depth: 16}";
+    let set = ["data.batch=65536", "models.student.rate.warmup=0", larger];
+    let all = arguments(&folder, 1, &set);
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let (trained, rehearsed) = (run(&all), run(&[&all[..], &["--dry-run"]].concat()));
+    for out in [&trained, &rehearsed] {
+        assert_eq!(out.status.code(), Some(2), "{}", words(out));
+        let said = words(out);
+        for part in ["data.batch is 65536: the run takes about", "this machine has", "--force"] {
+            assert!(said.contains(part), "no `{part}` in {said}");
+        }
+    }
+    assert!(!folder.exists(), "something was written");
+    let said = words(&trained);
+    let fitting = said.split("a batch of ").nth(1).and_then(|rest| rest.split_once(' '));
+    let fitting = format!("data.batch={}", fitting.expect("a batch that fits").0);
+    let all = arguments(&folder, 1, &[&fitting, set[1], larger]);
+    let all: Vec<&str> = all.iter().map(String::as_str).chain(["--dry-run"]).collect();
+    assert!(run(&all).status.success(), "{fitting} does not fit: {}", words(&run(&all)));
+    let forced = arguments(&folder, 1, &set);
+    let forced: Vec<&str> = forced.iter().map(String::as_str).collect();
+    assert!(run(&[&forced[..], &["--dry-run", "--force"]].concat()).status.success());
+}
+
+/// What a user has in the folder of a run is not replaced.
+#[test]
+fn files_that_no_run_wrote_are_spared() {
+    let temporary = tempfile::tempdir().unwrap();
+    for name in ["recipe.yaml", "report.html", "metrics.jsonl"] {
+        let folder = temporary.path().join(name.replace('.', "-"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join(name), "# mine\n").unwrap();
+        let all = arguments(&folder, 1, &["models.student.rate.warmup=0"]);
+        let out = run(&all.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(out.status.code(), Some(2), "{name}: {}", words(&out));
+        assert!(words(&out).contains(&format!("{name} is there, which no run wrote")), "{name}");
+        assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), "# mine\n");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "{name}: something was written");
+    }
+    for name in ["clips/00.gif", "summary.json"] {
+        let folder = temporary.path().join(name.replace(['.', '/'], "-"));
+        fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
+        fs::write(folder.join(name), "mine").unwrap();
+        let out = run(&["quickstart", "--run", folder.to_str().unwrap()]);
+        assert_eq!(out.status.code(), Some(2), "{name}: {}", words(&out));
+        assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), "mine");
+    }
 }
 
 /// What a clip along the way would be made without is said before the first step.

@@ -237,6 +237,12 @@ fn a_quickstart_ends_with_its_score_and_goes_on() {
     assert_eq!(fs::read_dir(foreign.parent().unwrap()).unwrap().count(), 1, "nothing is written");
     assert_eq!(fs::read_to_string(foreign.join("precious.txt")).unwrap(), "mine");
     assert!(models[1] == models[2], "a run that is over does not change");
+    // What somebody put beside the model is not removed with it.
+    fs::write(folder.join("model/notes.txt"), "mine").unwrap();
+    let out = run(&["quickstart", "--run", folder.to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8(out.stderr).unwrap().contains("notes.txt is in the folder"));
+    assert_eq!(fs::read_to_string(folder.join("model/notes.txt")).unwrap(), "mine");
 }
 
 /// What the report shows and what `generate` makes play equally fast.

@@ -67,6 +67,8 @@ pub struct Phase {
     pub name: &'static str,
     /// What all of it takes.
     pub bytes: u64,
+    /// What of it is mapped from files, and need not be in memory all the time.
+    pub mapped: u64,
 }
 
 /// The memory of a run, in bytes.
@@ -100,7 +102,7 @@ impl Memory {
         let weights: u64 = self.roles.iter().map(|role| role.mapped).sum();
         let allocated = self.held() - weights + beside;
         let bytes = self.program + weights + mapped + allocated + allocated / LOST;
-        Phase { name, bytes }
+        Phase { name, bytes, mapped: weights + mapped }
     }
 
     /// What a step costs one rank.
@@ -115,6 +117,12 @@ impl Memory {
     /// The largest phase: what the run needs.
     pub fn peak(&self) -> u64 {
         self.phases.iter().map(|phase| phase.bytes).max().unwrap_or(self.program)
+    }
+
+    /// The most that is allocated at once: what a machine must have.
+    pub fn allocated(&self) -> u64 {
+        let phases = self.phases.iter().map(|phase| phase.bytes - phase.mapped);
+        phases.max().unwrap_or(self.program)
     }
 
     /// What a step has beside what is held. A method goes back through one network at a time, and the
@@ -197,7 +205,8 @@ impl Recipe {
         if let Some((prompt, from)) = self.negative_prompt_wanted() {
             let folder = ModelFolder::open(&folder::locate(&self.located(from), hub)?)?;
             let encoder = engine::encoder_bytes(&folder, prompt.encoder_index)?;
-            phases.push(Phase { name: "negative prompt", bytes: memory.program + encoder });
+            let bytes = memory.program + encoder;
+            phases.push(Phase { name: "negative prompt", bytes, mapped: encoder });
         }
         phases.push(memory.training("training", memory.step(), 0));
         if let Some(config) = &self.callbacks.validation {
