@@ -112,7 +112,7 @@ impl From<recipe::Error> for Failure {
 impl From<train::Error> for Failure {
     fn from(error: train::Error) -> Failure {
         match error {
-            train::Error::Exchange(error) => Failure::Rank(error.to_string()),
+            error if error.is_of_another() => Failure::Rank(error.to_string()),
             _ => Failure::Refused(error.to_string()),
         }
     }

@@ -27,10 +27,13 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(crate) fn watch(voice: Voice) -> Outcome<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
+    // SIGUSR1 came first: this is the first that may be one too many.
+    let mut was_told = false;
     handle(move || {
-        if flag.swap(true, Ordering::Relaxed) {
+        if std::mem::replace(&mut was_told, true) {
             exit(INTERRUPTED.into());
         }
+        flag.store(true, Ordering::Relaxed);
         voice.say("stopping after this step; press Ctrl-C again to stop at once");
     })?;
     let flag = interrupted.clone();

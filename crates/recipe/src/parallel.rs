@@ -128,18 +128,18 @@ impl Recipe {
         }
     }
 
-    /// Refuses ranks that have no head or no token of some sample.
+    /// Refuses ranks that have no head of a network or no token of some sample.
     ///
     /// # Errors
     /// It names the degree and the nearest that would do.
     pub(crate) fn check_layout(
         &self,
         mesh: MeshShape,
-        student: &Model,
+        (role, model): (&str, &Model),
         tokens: Tracks<usize>,
     ) -> Result<()> {
         let mesh = mesh.with(Axis::Data, 1);
-        let network = student.network();
+        let network = model.network();
         let workload = Workload {
             depth: network.depth(),
             heads: network.heads(),
@@ -155,8 +155,10 @@ impl Recipe {
         };
         let layout = Layout::new(mesh.size().unwrap_or(usize::MAX), mesh);
         let plan = Plan::new(&layout, &workload);
-        plan.map(drop)
-            .map_err(|Refusal { axis, reason }| Error::Recipe(format!("parallel.{axis}: {reason}")))
+        plan.map(drop).map_err(|Refusal { axis, reason }| {
+            let whose = if role == STUDENT { String::new() } else { format!("the {role}: ") };
+            Error::Recipe(format!("parallel.{axis}: {whose}{reason}"))
+        })
     }
 
     /// How a rank runs a network: alone, or its part of every sequence and matrix.

@@ -59,16 +59,21 @@ impl Recipe {
         let source = self.source(student)?;
         self.shown_once(student)?;
         let trials = try_out(&source, strategy, device)?;
-        for trial in &trials {
-            let tokens = inputs_of(student, trial, strategy)?.map(|own| own.tokens.dims()[1]);
-            self.check_layout(mesh, student, tokens)?;
-        }
-        let record = self.record(student, &strategy.metadata());
-        let validation = self.validation_setup(student, record, (&source, mesh), device)?;
         let others = match trials.first() {
             Some(trial) => self.others(student, trial, strategy, device, hub)?,
             None => None,
         };
+        let each =
+            others.iter().flat_map(|own| [("teacher", &own.teacher), ("critic", &own.critic)]);
+        let roles: Vec<_> = [(STUDENT, student)].into_iter().chain(each).collect();
+        for trial in &trials {
+            let tokens = inputs_of(student, trial, strategy)?.map(|own| own.tokens.dims()[1]);
+            for role in &roles {
+                self.check_layout(mesh, *role, tokens)?;
+            }
+        }
+        let record = self.record(student, &strategy.metadata());
+        let validation = self.validation_setup(student, record, (&source, mesh), device)?;
         let feed = LoaderFeed::of_replica(source, replica, device.clone())?;
         Ok(Prepared { learners, turns, feed, others, validation })
     }

@@ -238,7 +238,24 @@ impl From<nn::Error> for Error {
     }
 }
 
+/// What ranks say of weights that are not finite where others hold them.
+pub(crate) const ELSEWHERE: [&str; 2] =
+    ["weights that another rank holds are not finite", "what another rank holds is not finite"];
+
 impl Error {
+    /// Whether it only says that another rank failed, which has its own reason.
+    pub fn is_of_another(&self) -> bool {
+        match self {
+            Error::Exchange(_) | Error::Unwritten { .. } => true,
+            Error::Diverged { what, .. } => ELSEWHERE.contains(&what.as_str()),
+            Error::Model(nn::Error::Outside(source)) => {
+                matches!(source.downcast_ref(), Some(parallel::Error::Exchange(_)))
+                    || source.is::<comm::Error>()
+            }
+            _ => false,
+        }
+    }
+
     /// A setting that is not what it must be.
     pub fn setting(key: impl Into<String>, value: impl ToString, want: impl Into<String>) -> Error {
         Error::Setting { key: key.into(), value: value.to_string(), want: want.into() }

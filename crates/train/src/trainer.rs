@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::{Cursor, Feed};
 use crate::checkpoint::{self, Checkpoints, Found, PartWriter, Skipped};
 use crate::draws::Draws;
-use crate::error::{Error, Result};
+use crate::error::{ELSEWHERE, Error, Result};
 use crate::event::{Callback, Event};
 use crate::method::{Method, Pass};
 use crate::ranks::Ranks;
@@ -328,7 +328,7 @@ impl Trainer {
             // What one rank finds in its part of the weights ends all of them.
             if role.sharding().is_some() && self.ranks.any(SOUND, is_sound.is_err())? {
                 is_sound?;
-                let what = "weights that another rank holds are not finite".to_owned();
+                let what = ELSEWHERE[0].to_owned();
                 return Err(Error::Diverged { step, what, role: role.name(), rate: report.rate });
             }
             is_sound?;

@@ -162,6 +162,31 @@ fn a_signal_ends_what_nobody_hears() {
     assert_eq!(copy.written(), ["run"]);
 }
 
+/// A run that was told by SIGUSR1 that its time is nearly up, and then to end, has a checkpoint all the same.
+#[test]
+fn one_signal_after_usr1_is_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let slow = ["checkpoint={every: 100000}", "data.batch=600", "data.source.clips=700"];
+    let words = arguments(&path, 100_000, &slow);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut child = spawn(&[&words[..], &["--log-every", "0"]].concat());
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.by_ref().map(Result::unwrap).any(|line| line.contains("loss")));
+    signal(&child, "USR1");
+    std::thread::sleep(Duration::from_millis(20));
+    signal(&child, "TERM");
+    let said: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("stopped after step")), "{said:?}");
+    let names = fs::read_dir(path.join("checkpoints")).unwrap().flatten();
+    let names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+    assert!(
+        names.iter().any(|name| name.to_string_lossy().starts_with("checkpoint-")),
+        "{names:?}"
+    );
+}
+
 /// What is said of a signal has the form, and the loudness, of everything else.
 #[test]
 fn what_is_said_of_a_signal_is_said_as_asked() {

@@ -99,11 +99,15 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 fn ranks_make_the_clips_of_one() {
     let temporary = tempfile::tempdir().unwrap();
     let at = |name: &str| temporary.path().join(name);
-    let look = "callbacks.validation={every: 2, steps: 2, prompts: [a red circle moves right, \
+    let look = "callbacks.validation={every: 30, steps: 2, prompts: [a red circle moves right, \
                 a blue square moves up, a green circle moves left]}";
-    trained(&at("one"), 2, &[look], &[]);
-    let want = files(&at("one").join("validation/00000000"));
+    trained(&at("one"), 30, &[look], &[]);
+    let want = files(&at("one").join("validation/00000030"));
     assert!(want.len() > 3, "{}", want.len());
+    // A network that has learnt nothing makes one clip of every prompt, and says nothing of who made which.
+    let clips: Vec<_> =
+        want.iter().filter(|(name, _)| name.extension().is_some_and(|own| own == "gif")).collect();
+    assert!(clips.windows(2).all(|pair| pair[0].1 != pair[1].1), "two prompts have one clip");
     let layouts: [&[&str]; 5] = [
         &["--ranks", "2"],
         &["--ranks", "4", "--shard", "1"],
@@ -113,10 +117,9 @@ fn ranks_make_the_clips_of_one() {
     ];
     for layout in layouts {
         let folder = at(&layout.concat());
-        trained(&folder, 2, &[look], layout);
-        let got = files(&folder.join("validation/00000000"));
+        trained(&folder, 30, &[look], layout);
+        let got = files(&folder.join("validation/00000030"));
         assert!(got == want, "{layout:?} makes other clips");
-        assert!(folder.join("validation/00000002").is_dir(), "{layout:?}");
     }
 }
 
@@ -185,6 +188,26 @@ fn layouts_of_training_that_cannot_be_are_refused() {
         assert_eq!(refused.status.code(), Some(2), "{more:?}: {}", words(&refused));
         assert!(words(&refused).contains(expected), "{more:?}: {}", words(&refused));
         assert!(!folder.exists(), "{more:?}: something was written");
+    }
+    // Networks of a method may differ in size: each must have a head for every rank.
+    let (small, teacher) = (temporary.path().join("small"), temporary.path().join("teacher"));
+    trained(&small, 2, &[], &[]);
+    let exported = run(&["export", small.to_str().unwrap(), "--output", teacher.to_str().unwrap()]);
+    assert!(exported.status.success(), "{}", words(&exported));
+    let own = "models.student={new: {family: duet, video_channels: 384, text_width: 64, heads: 4, head_width: 8, \
+               depth: 1}, rate: {peak: 0.001}}";
+    let [taught, critic] = ["teacher", "critic"]
+        .map(|role| format!("models.{role}.from={}", teacher.to_str().unwrap()));
+    let recipe = crate::training::recipe("learn/dmd2.yaml");
+    let sets = [own, &taught, &critic, "models.critic.rate.warmup=0", "loop.steps=4"];
+    let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
+    let base = ["train", recipe.as_str(), "--run", folder.to_str().unwrap()];
+    for degree in ["--tensor", "--ulysses"] {
+        let refused = run(&[&base[..], &sets, &[degree, "4"]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{degree}: {}", words(&refused));
+        let said = words(&refused);
+        assert!(said.contains("the teacher: ") && said.contains(&degree[2..]), "{said}");
+        assert!(!folder.exists(), "{degree}: something was written");
     }
     let told =
         train(&folder, 2, &["checkpoint={every: 1, keep_last: 1}"], &["--ranks", "2", "--dry-run"]);

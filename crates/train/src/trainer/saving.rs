@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Trainer;
 use crate::checkpoint::{FileSum, PartWriter, Progress};
-use crate::error::{Error, Result};
+use crate::error::{ELSEWHERE, Error, Result};
 use crate::event::Event;
 use crate::state::StateDict;
 
@@ -149,7 +149,7 @@ impl Trainer {
         if !has_diverged {
             return Ok(state);
         }
-        let what = own.unwrap_or_else(|| "what another rank holds is not finite".to_owned());
+        let what = own.unwrap_or_else(|| ELSEWHERE[1].to_owned());
         let roles = self.parts.method.trained();
         let (role, rate) = roles.first().map_or(("student", 0.0), |own| (own.name(), own.rate()));
         Err(Error::Diverged { step: self.step, what, role, rate })

@@ -354,8 +354,12 @@ fn what_one_rank_cannot_write_ends_all() {
         if is_first {
             std::fs::create_dir(&blocked).unwrap();
         }
-        run.trainer.run().unwrap_err().to_string()
+        let failed = run.trainer.run().unwrap_err();
+        (failed.to_string(), failed.is_of_another())
     });
+    // Who has a reason of its own is heard, and not those who only know that somebody failed.
+    assert_eq!([all[0].1, all[1].1, all[2].1], [true, false, true], "{all:?}");
+    let all: Vec<String> = all.into_iter().map(|(told, _)| told).collect();
     assert!(all[1].contains("cannot write") && all[1].contains("00002-of-00003"), "{all:?}");
     for told in [&all[0], &all[2]] {
         assert!(told.contains("rank 1 could not write its part of the checkpoint"), "{told}");
