@@ -4,7 +4,7 @@ Video and sound at levels of their own: `both` and `later` by the rule of the or
 meet (own timesteps for scale and shift, the other's level for the gate), `other` and `own` by those of diffusers. The
 first latent frame of their video is given clean. `sound_of_video` is given the video, `video_of_sound` the sound, and
 `sound` has no video. Each with latents and noise, the loss (the mean squared error of the velocity over what is
-generated, of both tracks together), and five projections of every gradient, row by row in the order of the
+generated, of both tracks together), and three projections of every gradient, row by row in the order of the
 parameters' names; zeros where there is none. The folders are those of ltx2_folder.py.
 """
 

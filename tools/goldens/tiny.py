@@ -132,7 +132,7 @@ def numbers(name, count):
     return torch.from_numpy((x >> np.uint64(40)).astype(np.float64) / 2**23 - 1.0)
 
 
-def projections(tensor, count=5):
+def projections(tensor, count=3):
     """So many weighed sums of all elements: what differs by a share of its norm differs in them by about as much."""
     flat = tensor.detach().reshape(-1).double()
     return torch.stack([flat @ numbers(f"projection {at}", flat.numel()) for at in range(count)]).float()

@@ -116,7 +116,8 @@ impl Record {
                 None => None,
                 Some(word) => {
                     let rule = serde_json::from_value(json!(word));
-                    let wrong = |err| Error::Unfit(format!("`{CROSS_KEY}` in the file's metadata: {err}"));
+                    let wrong =
+                        |err| Error::Unfit(format!("`{CROSS_KEY}` in the file's metadata: {err}"));
                     Some(rule.map_err(wrong)?)
                 }
             },
@@ -304,7 +305,10 @@ mod tests {
     #[test]
     fn what_a_record_cannot_mean_is_refused_by_name() {
         let cases: [(&[(&str, &str)], &str); 7] = [
-            (&[("cross_timestep", "both")], "`cross_timestep` in the file's metadata: unknown variant `both`"),
+            (
+                &[("cross_timestep", "both")],
+                "`cross_timestep` in the file's metadata: unknown variant `both`",
+            ),
             (&[("timesteps", "often")], "`timesteps`"),
             (&[("solver", "renoise")], "there are no `timesteps`"),
             (&[("solver", "scheduler"), ("timesteps", "[1000]")], "remove `timesteps`"),

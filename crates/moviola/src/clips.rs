@@ -355,7 +355,9 @@ pub(crate) fn silent(report: &DoctorReport) -> Option<String> {
     let named = silent.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     (!silent.is_empty()).then(|| {
         let count = silent.len();
-        format!("{count} of {all} clips have no sound, and become samples without it: {named}{more}")
+        format!(
+            "{count} of {all} clips have no sound, and become samples without it: {named}{more}"
+        )
     })
 }
 

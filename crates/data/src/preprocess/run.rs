@@ -11,7 +11,9 @@ use super::pieces::{Pieces, Role};
 use super::together::{Tensors, Together};
 use super::{Cause, Encode, Media};
 use crate::error::{Error, Result};
-use crate::store::{AUDIO_LATENTS, LATENTS, MASK, Origin, REF_LATENTS, RefOrigin, Sample, Writer, hash_parts};
+use crate::store::{
+    AUDIO_LATENTS, LATENTS, MASK, Origin, REF_LATENTS, RefOrigin, Sample, Writer, hash_parts,
+};
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use data::Clip;
-use data::import::{Finish, Features};
+use data::import::{Features, Finish};
 use data::media::{Frame, Waveform};
 use data::preprocess::{Cause, Encode};
 use data::store::{BESIDE, Fingerprint, IMAGE, TEXT};
@@ -210,7 +210,8 @@ impl Finish for FolderEncoder {
         let rows = |own: &TensorData| -> Tensor<3> {
             Tensor::<2>::from_data(own.clone().convert::<f32>(), &device).unsqueeze()
         };
-        let counts: Vec<f32> = features.counts.iter().map(|own| f32::from(u8::from(*own))).collect();
+        let counts: Vec<f32> =
+            features.counts.iter().map(|own| f32::from(u8::from(*own))).collect();
         let length = counts.len();
         let mask = Tensor::from_data(TensorData::new(counts, [1, length]), &device);
         let both = [rows(&features.video), rows(&features.audio)];

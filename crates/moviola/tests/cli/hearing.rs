@@ -97,7 +97,12 @@ fn clips_with_sound_become_samples_with_it() {
     let (whole, silence) = (tone(44_100, 2, 0.625), Waveform::mono(8000, vec![0.0; 5000]));
     let (own, far) = (encoded(&whole), encoded(&silence));
     let found = floats(&samples[0], AUDIO_LATENTS);
-    assert!(off(&found, &own) < 0.3 * off(&found, &far), "{} {}", off(&found, &own), off(&found, &far));
+    assert!(
+        off(&found, &own) < 0.3 * off(&found, &far),
+        "{} {}",
+        off(&found, &own),
+        off(&found, &far)
+    );
     // The other trainer encodes a clip without a track again at every run.
     let again = place.encoded(MODEL, "clips", &pieces);
     assert!(again.contains("4 samples (0 encoded now, 4 kept, 0 removed)"), "{again}");
@@ -124,19 +129,31 @@ fn the_doctor_counts_clips_without_sound() {
     };
     let (code, text) = look(MODEL, "clips");
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("\n1 of 3 clips have no sound, and become samples without it: b.mp4\n"), "{text}");
+    assert!(
+        text.contains("\n1 of 3 clips have no sound, and become samples without it: b.mp4\n"),
+        "{text}"
+    );
     fs::write(place.path("clips/b.wav"), "no sound").unwrap();
     let (code, text) = look(MODEL, "clips");
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("skipped b.mp4: its sound ") && text.contains("b.wav: it cannot be read"), "{text}");
+    assert!(
+        text.contains("skipped b.mp4: its sound ") && text.contains("b.wav: it cannot be read"),
+        "{text}"
+    );
     assert!(!text.contains("have no sound"), "{text}");
     let (code, text) = look("wan-tiny", "clips");
     assert_eq!(code, Some(0), "{text}");
     let table = "path,caption,audio\nclips/a.mp4,one,\nclips/b.mp4,two,clips/c.mp4\nclips/c.mp4,three,gone.wav\n";
     fs::write(place.path("table.csv"), table).unwrap();
     let (_, text) = look(MODEL, "table.csv");
-    assert!(text.contains("c.mp4: its sound ") && text.contains("gone.wav: there is no such file"), "{text}");
-    assert!(text.contains("b.mp4: its sound ") && text.contains("c.mp4: there is no sound in it"), "{text}");
+    assert!(
+        text.contains("c.mp4: its sound ") && text.contains("gone.wav: there is no such file"),
+        "{text}"
+    );
+    assert!(
+        text.contains("b.mp4: its sound ") && text.contains("c.mp4: there is no sound in it"),
+        "{text}"
+    );
 }
 
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
@@ -170,7 +187,12 @@ fn ranks_encode_the_sounds_of_one() {
 }
 
 /// Trains a step on what was encoded.
-fn trains(place: &Workplace, folder: &str, strategy: &str, more: &[&str]) -> Result<String, String> {
+fn trains(
+    place: &Workplace,
+    folder: &str,
+    strategy: &str,
+    more: &[&str],
+) -> Result<String, String> {
     let (recipe, model) = (recipe("wan-full.yaml"), goldens().join(MODEL));
     let run_folder = place.text(folder);
     let sets = [
@@ -185,7 +207,10 @@ fn trains(place: &Workplace, folder: &str, strategy: &str, more: &[&str]) -> Res
         "callbacks={}".to_owned(),
     ];
     let mut all = vec!["train", recipe.as_str(), "--run", &run_folder];
-    sets.iter().map(String::as_str).chain(more.iter().copied()).for_each(|set| all.extend(["--set", set]));
+    sets.iter()
+        .map(String::as_str)
+        .chain(more.iter().copied())
+        .for_each(|set| all.extend(["--set", set]));
     let out = run(&all);
     if out.status.success() { Ok(words(&out)) } else { Err(words(&out)) }
 }
@@ -212,12 +237,16 @@ fn a_lora_of_both_is_heard_exported_and_used() {
     let place = Workplace::new();
     clips(&place);
     place.encoded(MODEL, "clips", &BUCKET);
-    let look = "callbacks={validation: {every: 2, prompts: [a red circle moves left], size: [5, 32, 32], steps: 1, \
+    let look = "callbacks={validation: {every: 2, prompts: [a red circle moves left], size: [5, 32, 32], steps: 2, \
                 guidance: 1}}";
     let learns = "models.student.learns={kind: lora, rank: 2, targets: [to_q, audio_attn1.to_v]}";
     let both = "{name: text_to_video, audio: audio_latents}";
-    let told = trains(&place, "lora", both, &[look, learns, "models.cross_timestep=other"]).unwrap();
-    assert!(told.contains("1 of 3 samples have no `audio_latents` and teach the video alone"), "{told}");
+    let told =
+        trains(&place, "lora", both, &[look, learns, "models.cross_timestep=other"]).unwrap();
+    assert!(
+        told.contains("1 of 3 samples have no `audio_latents` and teach the video alone"),
+        "{told}"
+    );
     let made = place.path("lora/validation/00000002/000.mp4");
     let track = data::media::SoundTrack::probe(&made).unwrap();
     assert!(track.is_some(), "a look has a sound");
@@ -230,9 +259,13 @@ fn a_lora_of_both_is_heard_exported_and_used() {
     image::RgbImage::from_pixel(32, 32, image::Rgb([200, 30, 30])).save(&picture).unwrap();
     let model = goldens().join(MODEL);
     let latents = |name: &str, more: &[&str]| {
-        let (saved, output) = (place.text(&format!("{name}.safetensors")), place.text(&format!("{name}.gif")));
-        let asked = ["generate", "--model", model.to_str().unwrap(), "--prompt", "a red circle moves left"];
-        let size = ["--height", "32", "--width", "32", "--frames", "5", "--steps", "2", "--image", &picture];
+        let (saved, output) =
+            (place.text(&format!("{name}.safetensors")), place.text(&format!("{name}.gif")));
+        let asked =
+            ["generate", "--model", model.to_str().unwrap(), "--prompt", "a red circle moves left"];
+        let size = [
+            "--height", "32", "--width", "32", "--frames", "5", "--steps", "2", "--image", &picture,
+        ];
         let ends = ["--output", &output, "--save-latents", &saved];
         let out = run(&[&asked[..], &size, &ends, more].concat());
         assert!(out.status.success(), "{}", words(&out));
@@ -286,7 +319,7 @@ fn every_way_with_sound_is_trained() {
     assert!(index.contains("\"cross_timestep\": \"original\""), "{index}");
     let wave = place.text("tone.wav");
     let asked = ["generate", "--model", &model, "--prompt", "a red circle", "--frames", "5"];
-    let size = ["--height", "32", "--width", "32", "--steps", "1", "--output", &wave];
+    let size = ["--height", "32", "--width", "32", "--steps", "2", "--output", &wave];
     let out = run(&[&asked[..], &size].concat());
     assert!(out.status.success(), "{}", words(&out));
 }
@@ -319,6 +352,17 @@ fn an_imported_dataset_with_sound_trains() {
     assert!(told.contains("1 of 2 samples have no `audio_latents`"), "{told}");
     assert!(logged(&place, "run").contains_key("loss.audio"));
     let other = goldens().join("ltx23-tiny");
-    let refused = run(&["import", from, "--model", other.to_str().unwrap(), "--output", &place.text("other")]);
-    assert!(!refused.status.success() && words(&refused).contains("features of a caption"), "{}", words(&refused));
+    let refused = run(&[
+        "import",
+        from,
+        "--model",
+        other.to_str().unwrap(),
+        "--output",
+        &place.text("other"),
+    ]);
+    assert!(
+        !refused.status.success() && words(&refused).contains("features of a caption"),
+        "{}",
+        words(&refused)
+    );
 }

@@ -188,7 +188,7 @@ fn what_cannot_be_converted_is_named_with_its_place() {
              conditions: [{ type: prefix, frames: 3 }] } }",
             "there is no key `frames` in `prefix`",
         ),
-        ("model: { model_path: a }", "duplicate mapping key: model"),
+        ("model: { model_path: a }", "key `model` stands twice in its section"),
         (
             "flow_matching: { timestep_sampling_params: { mean: 3 } }",
             "timestep_sampling_params.mean`",
