@@ -81,7 +81,7 @@ pub struct Facts {
     /// for each parameter of a matrix that learns, four for one that only hands gradients on.
     pub flops_per_token: f64,
     /// What there is to say of the samples, and of the clips that validation makes: words that are not known, pictures
-    /// that are cropped.
+    /// that are cropped. Each begins with the key that it is about.
     pub notes: Vec<String>,
 }
 
@@ -135,8 +135,10 @@ impl Recipe {
         }
         let average = looked[0].average.clone();
         callbacks.extend(environment.callbacks);
-        let mut notes = feed.source().notes.clone();
-        notes.extend(validation.iter().flat_map(|look| look.notes.clone()));
+        let of = |key: &'static str| move |note: &String| format!("{key}: {note}");
+        let mut notes: Vec<String> = feed.source().notes.iter().map(of("data.source")).collect();
+        let looked_at = validation.iter().flat_map(|look| &look.notes);
+        notes.extend(looked_at.map(of("callbacks.validation")));
         let looks = validation.filter(|_| environment.folder.is_some());
         let looks = looks.map(|look| look.on(mesh.world())).transpose()?;
         match (looks, folder) {

@@ -244,7 +244,9 @@ fn a_lora_of_both_is_heard_exported_and_used() {
     let told =
         trains(&place, "lora", both, &[look, learns, "models.cross_timestep=other"]).unwrap();
     assert!(
-        told.contains("1 of 3 samples have no `audio_latents` and teach the video alone"),
+        told.contains(
+            "warning: data.source: 1 of 3 samples have no `audio_latents` and teach the video alone"
+        ),
         "{told}"
     );
     let made = place.path("lora/validation/00000002/000.mp4");
