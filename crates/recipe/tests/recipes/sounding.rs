@@ -5,21 +5,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::folder::ModelFolder;
 use burn::tensor::{Device, FloatDType, Tensor};
+use data::media::Frame;
 use data::preprocess::Encode;
 use data::store::TEXT;
 use diffusion::{NoiseLevels, TimestepSampler};
-use engine::{EncoderSetup, FolderEncoder};
+use engine::{
+    EncoderSetup, FolderEncoder, Frames, Latents, Pipeline, Request, Setup, Silent, Solving,
+};
 use families::CrossLevels;
-use nn::{OneDevice, Store, Tracks};
+use nn::{OneDevice, Schedule, Store, Tracks, Weights};
 use recipe::Model;
 use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use strategies::{Flexible, StrategyConfig};
-use testkit::numbers::{numbers, values};
+use testkit::numbers::{numbers, tensor, values};
 use train::{
-    Batch, Draws, Field, LearningRateSchedule, Learns, LoraConfig, ModelInputs, OptimizerConfig,
-    Pass, STUDENT, Strategy, Trained, Training, VideoLatents,
+    Batch, Draws, Field, LearningRateSchedule, Learns, LoraConfig, ModelInputs, Noised,
+    OptimizerConfig, Pass, STUDENT, Strategy, Trained, Training, VideoLatents,
 };
 
 use crate::building::folder;
@@ -56,6 +61,7 @@ fn strategy(case: &str) -> Value {
             json!({ "name": "flexible", "video": modality(true, video), "audio": modality(false, audio) })
         }
         "sound" => json!({ "name": "text_to_audio" }),
+        "plain" => json!({ "name": "text_to_video", "audio": audio }),
         _ => json!({ "name": "text_to_video", "first_frame_probability": 1.0, "audio": audio }),
     }
 }
@@ -90,6 +96,32 @@ fn projections(gradient: &[f32]) -> Vec<f64> {
     (0..PROJECTIONS).map(weighed).collect()
 }
 
+/// A batch of one sample, with the caption as the encoders of a folder make it.
+fn batch(model: &Model, path: &Path, (video, audio): (Tensor<5>, Tensor<4>), rate: f64) -> Batch {
+    let device = Device::flex();
+    let setup = EncoderSetup { device: device.clone(), dtype: FloatDType::F32 };
+    let mut encoder = FolderEncoder::open(path, &setup).unwrap();
+    let text = Encode::text(&mut encoder, CAPTION).unwrap().remove(TEXT).unwrap();
+    let text: Tensor<3> = Tensor::<2>::from_data(text, &device).unsqueeze();
+    let mask = Tensor::<2>::ones([1, text.dims()[1]], &device);
+    let context = model.text.context(text, mask).unwrap();
+    let fields = [
+        ("latents", Field::Video(VideoLatents { values: video, rates: vec![rate] })),
+        ("audio_latents", Field::Audio(audio)),
+        ("text", Field::Text(context)),
+    ];
+    let fields = fields.map(|(name, field)| (name.to_owned(), field)).into();
+    Batch { samples: 1, fields, beside: None }
+}
+
+/// A strategy for a model, both of whose tracks draw their levels evenly.
+fn by(config: &Value, model: &Model) -> Flexible {
+    let config: StrategyConfig = serde_json::from_value(config.clone()).unwrap();
+    let sampler = TimestepSampler::uniform(0.0, 1.0).unwrap();
+    let samplers = Tracks { video: Some(sampler), audio: Some(sampler) };
+    Flexible::new(&config, model.description.geometry, samplers).unwrap()
+}
+
 /// A case ready to be learnt: its network, and what that is given and should answer.
 struct Lesson {
     model: Model,
@@ -102,30 +134,13 @@ impl Lesson {
         (case, name, rule, levels): (&str, &str, CrossLevels, [f32; 2]),
         golden: &Store,
     ) -> Lesson {
-        let device = Device::flex();
         let path = folder(name);
-        let model = Model::open(Path::new(&path), &device).unwrap();
+        let model = Model::open(Path::new(&path), &Device::flex()).unwrap();
         let model = Model { description: model.description.clone().meeting_by(rule), ..model };
-        let setup = EncoderSetup { device: device.clone(), dtype: FloatDType::F32 };
-        let mut encoder = FolderEncoder::open(Path::new(&path), &setup).unwrap();
-        let text = encoder.text(CAPTION).unwrap().remove(TEXT).unwrap();
-        let text: Tensor<3> = Tensor::<2>::from_data(text, &device).unsqueeze();
-        let mask = Tensor::<2>::ones([1, text.dims()[1]], &device);
-        let context = model.text.context(text, mask).unwrap();
         let get = |key: &str| golden.get(&format!("{case}.{key}")).unwrap();
-        let video = VideoLatents { values: get("latents").tensor(), rates: vec![RATE] };
-        let fields = [
-            ("latents", Field::Video(video)),
-            ("audio_latents", Field::Audio(get("audio_latents").tensor())),
-            ("text", Field::Text(context)),
-        ];
-        let fields = fields.map(|(name, field)| (name.to_owned(), field)).into();
-        let batch = Batch { samples: 1, fields, beside: None };
-        let geometry = model.description.geometry;
-        let config: StrategyConfig = serde_json::from_value(strategy(case)).unwrap();
-        let sampler = TimestepSampler::uniform(0.0, 1.0).unwrap();
-        let samplers = Tracks { video: Some(sampler), audio: Some(sampler) };
-        let strategy = Flexible::new(&config, geometry, samplers).unwrap();
+        let latents = (get("latents").tensor(), get("audio_latents").tensor());
+        let batch = batch(&model, Path::new(&path), latents, RATE);
+        let (geometry, strategy) = (model.description.geometry, by(&strategy(case), &model));
         let scene = strategy.scene(&batch, &Draws::new(0, 1, 0, 1)).unwrap();
         let levels = scene
             .each(|track, _| NoiseLevels::per_sample(vec![levels[usize::from(track == "audio")]]));
@@ -218,4 +233,88 @@ fn adapters_of_both_streams_learn_and_nothing_else() {
     let zero = |own: &Tensor<1>| values(own).iter().all(|value| *value == 0.0);
     let moved = role.gradients().iter().filter(|(name, own)| name.contains("lora_B") && !zero(own));
     assert_eq!(moved.count() * 2, names.len(), "every adapter learns");
+}
+
+/// What a request makes at one timestep.
+#[derive(Default)]
+struct Nothing;
+
+impl Frames for Nothing {
+    fn begin(&mut self, _: usize, _: usize) -> engine::Result<()> {
+        Ok(())
+    }
+
+    fn frame(&mut self, _: usize, _: Frame) -> engine::Result<()> {
+        Ok(())
+    }
+}
+
+/// The network is told the same of a video and its sound in training and in inference: text, places, clocks and levels.
+#[test]
+fn both_tracks_are_told_the_same_in_training_and_in_inference() {
+    const RATE: f64 = 10.0;
+    let (temporary, device) = (tempfile::tempdir().unwrap(), Device::flex());
+    for name in ["ltx2-tiny", "ltx23-tiny"] {
+        let path = folder(name);
+        let model = Model::open(Path::new(&path), &device).unwrap();
+        let geometry = model.description.geometry;
+        // Half a second is twelve latents and a half, of which the even number is made.
+        let size = [5, 2 * geometry.factors[1], 2 * geometry.factors[2]];
+        let [frames, rows, columns] = geometry.latents(size).unwrap();
+        let video: Tensor<5> = tensor("video", [1, 4, frames, rows, columns]);
+        let audio: Tensor<4> = tensor("audio", [1, 2, 12, 4]);
+        let bytes = [values(&video), values(&audio)]
+            .map(|own| own.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+        let view =
+            |shape: Vec<usize>, at: usize| TensorView::new(Dtype::F32, shape, &bytes[at]).unwrap();
+        let views = [
+            ("noise", view(video.dims().to_vec(), 0)),
+            ("audio_noise", view(audio.dims().to_vec(), 1)),
+        ];
+        let file = temporary.path().join(format!("{name}.safetensors"));
+        fs::write(&file, safetensors::serialize(views, None).unwrap()).unwrap();
+        let request = Request {
+            prompts: vec![CAPTION.to_owned()],
+            frames: Some(size[0]),
+            height: Some(size[1]),
+            width: Some(size[2]),
+            frame_rate: Some(RATE),
+            solving: Solving::Renoise(vec![400.0]),
+            noise: Some(file),
+            ..Request::default()
+        };
+        let mut pipeline = Pipeline::open(Path::new(&path), &Setup::new(&device)).unwrap();
+        let made = pipeline.run(&request, &mut Silent, &mut Nothing).unwrap();
+        let Some(Latents::Clip(seen)) = made.latents else { panic!("a clip is made") };
+        let heard = made.audio_latents.unwrap();
+
+        let batch = batch(&model, Path::new(&path), (video, audio), RATE);
+        let strategy = by(&strategy("plain"), &model);
+        let scene = strategy.scene(&batch, &Draws::new(0, 1, 0, 1)).unwrap();
+        let level = model.description.process.level(400.0) as f32;
+        let levels = scene.each(|_, _| NoiseLevels::per_sample(vec![level]));
+        let tokens = scene.each(|_, track| track.clean.clone());
+        let told = Noised::new(&model.description.process, &scene, tokens, &levels);
+        let one = OneDevice::default();
+        let said = one.predict(&**model.network(), &model.store, &told.inputs).unwrap();
+        let clean = told.clean(&said).zip(scene.tracks());
+        let clean = clean.map(|(tokens, track)| track.latents(tokens));
+        let opened = ModelFolder::open(Path::new(&path)).unwrap();
+        let store = |part: &str| {
+            Store::open(&opened.weights(part).unwrap(), nn::Precision::Stored, &device).unwrap()
+        };
+        let (vae, codec) = (store("vae"), store("audio_vae"));
+        let want = model.description.vae.released(&Weights::new(&vae), clean.video.unwrap());
+        let close = |what: &str, got: Vec<f32>, want: Vec<f32>| {
+            let [got, want] =
+                [got, want].map(|own| own.into_iter().map(f64::from).collect::<Vec<_>>());
+            let off = off(&got, &want);
+            assert!(off < 1e-5, "{name}: the {what} is off by {off:e}");
+        };
+        close("video", values(&seen), values(&want.unwrap()));
+        let sound = model.description.sound.as_ref().unwrap();
+        let own: Tensor<4> = clean.audio.unwrap().squeeze_dim(4);
+        let want = sound.codec.released(&Weights::new(&codec), own).unwrap();
+        close("sound", values(&heard), values(&want));
+    }
 }
