@@ -45,6 +45,8 @@ SCRIPTS = [
     "blocks.py",
     "ltx2_folder.py",
     "ltx2_pipeline.py",
+    "ltx2_training.py",
+    "ltx2_preprocessed.py",
 ]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import numpy as np
 import torch
 
 torch.set_num_threads(1)
@@ -118,6 +119,23 @@ def sketch(tensor):
     matrix = tensor.detach().reshape(tensor.shape[0], -1).double()
     rows, columns = matrix.shape
     return torch.cat([matrix @ signs(columns), signs(rows) @ matrix]).float()
+
+
+def numbers(name, count):
+    """Numbers in -1..1 that are a function of a name and an index, as `testkit::numbers` has them."""
+    seed = 0xCBF29CE484222325
+    for byte in name.encode():
+        seed = ((seed ^ byte) * 0x100000001B3) % 2**64
+    x = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift in (30, 27):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(0xBF58476D1CE4E5B9)
+    return torch.from_numpy((x >> np.uint64(40)).astype(np.float64) / 2**23 - 1.0)
+
+
+def projections(tensor, count=3):
+    """So many weighed sums of all elements: what differs by a share of its norm differs in them by about as much."""
+    flat = tensor.detach().reshape(-1).double()
+    return torch.stack([flat @ numbers(f"projection {at}", flat.numel()) for at in range(count)]).float()
 
 
 def prefixed(prefix, tensors):

@@ -427,8 +427,7 @@ fn sound_steps(
         }
         (None, false) | (Some(_), true) => Ok(None),
         (Some(_), false) => {
-            let steps = frames as f64 / frame_rate * model.geometry.clock.latents_per_second();
-            sizes::check_sound(steps.round_ties_even()).map(Some)
+            sizes::check_sound(model.geometry.clock.steps(frames as f64 / frame_rate)).map(Some)
         }
     }
 }

@@ -123,8 +123,17 @@ pub struct Transformer {
     pub ignored: Vec<String>,
 }
 
+/// A network whose streams meet, by one of several rules for the levels where they do.
+#[derive(Clone)]
+pub struct Meeting {
+    /// The rule unless another is asked for: that of the training.
+    pub usual: CrossLevels,
+    /// Makes the network that follows a rule.
+    pub make: MakeMeeting,
+}
+
 /// Makes a network that follows a rule for the levels where its streams meet.
-pub type Meeting = Arc<dyn Fn(CrossLevels) -> Arc<dyn Network> + Send + Sync>;
+pub type MakeMeeting = Arc<dyn Fn(CrossLevels) -> Arc<dyn Network> + Send + Sync>;
 
 /// Where the steps of a scheduler stand before it shifts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,9 +261,22 @@ impl Description {
     pub fn meet_by(&mut self, rule: Option<CrossLevels>) {
         for own in &mut self.transformers {
             if let Some(meeting) = &own.meeting {
-                own.network = meeting(rule.unwrap_or_default());
+                own.network = (meeting.make)(rule.unwrap_or(meeting.usual));
             }
         }
+    }
+
+    /// The rule for the levels where the streams meet unless another is asked for, if there are several.
+    pub fn cross_levels(&self) -> Option<CrossLevels> {
+        self.transformers[0].meeting.as_ref().map(|meeting| meeting.usual)
+    }
+
+    /// The same model, whose streams meet by this rule unless another is asked for.
+    pub fn meeting_by(mut self, rule: CrossLevels) -> Description {
+        let all = self.transformers.iter_mut().filter_map(|own| own.meeting.as_mut());
+        all.for_each(|meeting| meeting.usual = rule);
+        self.meet_by(None);
+        self
     }
 
     /// Whether pictures are shown to the transformer as channels beside the noise.

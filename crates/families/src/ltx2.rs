@@ -18,7 +18,7 @@ use nn::{Network, Split};
 
 use crate::conditions::{Condition, Conditions, EntersAs, Resampling};
 use crate::description::{
-    Defaults, Description, Family, GuidanceTerms, Ladder, Sound, Text, Transformer,
+    Defaults, Description, Family, GuidanceTerms, Ladder, Meeting, Sound, Text, Transformer,
 };
 use crate::error::Result;
 use crate::text::{EncoderRules, Padding, Preparation, TextRules};
@@ -164,7 +164,7 @@ fn transformer(config: Ltx2Config) -> Transformer {
     Transformer {
         component: "transformer",
         network: of(CrossLevels::default()),
-        meeting: Some(Arc::new(of)),
+        meeting: Some(Meeting { usual: CrossLevels::default(), make: Arc::new(of) }),
         ignored: Vec::new(),
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 
 use folder::{Error, ModelFolder};
+use models::dit::ltx2::CrossLevels;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -18,6 +19,9 @@ use crate::error::Result;
 /// How much smaller references are, in files: LTX-2's name for it, and an older one.
 const REFERENCE_KEYS: [&str; 2] = ["reference_spatial_scale_factor", "reference_downscale_factor"];
 
+/// The rule for levels where streams meet, in files: as requests call it.
+const CROSS_KEY: &str = "cross_timestep";
+
 /// The record of a trained model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
@@ -27,6 +31,8 @@ pub struct Record {
     pub conditions: Vec<Condition>,
     /// How many times smaller its references were, if it had any.
     pub reference_scale: Option<usize>,
+    /// Whose noise levels counted where its streams met, if they did.
+    pub cross_levels: Option<CrossLevels>,
 }
 
 /// How a trained model is sampled.
@@ -77,7 +83,8 @@ impl SampledBy {
 
 impl Record {
     /// Where it stands in the index of a folder.
-    pub(crate) const KEYS: [&str; 4] = ["solver", "timesteps", "conditions", "reference_scale"];
+    pub(crate) const KEYS: [&str; 5] =
+        ["solver", "timesteps", "conditions", "reference_scale", CROSS_KEY];
 
     /// What the index of a folder says.
     ///
@@ -89,6 +96,7 @@ impl Record {
             sampled: SampledBy::read(solver.as_deref(), folder.option("timesteps")?)?,
             conditions: folder.option::<IndexConditions>("conditions")?.unwrap_or_default().0,
             reference_scale: folder.option::<NonZero<usize>>("reference_scale")?.map(NonZero::get),
+            cross_levels: folder.option(CROSS_KEY)?,
         })
     }
 
@@ -104,6 +112,15 @@ impl Record {
             sampled: SampledBy::read(solver, parsed(metadata, "timesteps")?)?,
             conditions: parsed(metadata, "conditions")?.unwrap_or_default(),
             reference_scale: scale.map(NonZero::get),
+            cross_levels: match metadata.get(CROSS_KEY) {
+                None => None,
+                Some(word) => {
+                    let rule = serde_json::from_value(json!(word));
+                    let wrong =
+                        |err| Error::Unfit(format!("`{CROSS_KEY}` in the file's metadata: {err}"));
+                    Some(rule.map_err(wrong)?)
+                }
+            },
         })
     }
 
@@ -126,6 +143,9 @@ impl Record {
         if let Some(scale) = self.reference_scale {
             index["reference_scale"] = json!(scale);
         }
+        if let Some(rule) = self.cross_levels {
+            index[CROSS_KEY] = json!(rule);
+        }
     }
 
     /// Itself as the metadata of a file.
@@ -144,6 +164,9 @@ impl Record {
                 metadata.insert((*key).to_owned(), scale.to_string());
             });
         }
+        if let Some(Value::String(word)) = self.cross_levels.map(|rule| json!(rule)) {
+            metadata.insert(CROSS_KEY.to_owned(), word);
+        }
         metadata
     }
 
@@ -154,7 +177,8 @@ impl Record {
         conditions.sort();
         conditions.dedup();
         let reference_scale = later.reference_scale.or(self.reference_scale);
-        Record { sampled: later.sampled, conditions, reference_scale }
+        let cross_levels = later.cross_levels.or(self.cross_levels);
+        Record { sampled: later.sampled, conditions, reference_scale, cross_levels }
     }
 }
 
@@ -168,6 +192,9 @@ impl Description {
         }
         if let Some(scale) = record.reference_scale {
             self.conditions.reference_scale = scale;
+        }
+        if let Some(rule) = record.cross_levels {
+            self = self.meeting_by(rule);
         }
         if let Some(sampled) = record.sampled {
             self.timesteps = sampled.timesteps().map(<[f64]>::to_vec);
@@ -206,6 +233,8 @@ fn parsed<T: DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
+    use models::dit::ltx2::CrossLevels;
+
     use super::{Record, SampledBy};
     use crate::conditions::Condition;
 
@@ -216,16 +245,21 @@ mod tests {
             sampled: Some(SampledBy::Renoise(vec![1000.0])),
             conditions: vec![Condition::Image],
             reference_scale: Some(4),
+            cross_levels: Some(CrossLevels::Other),
         };
         let later = Record {
             sampled: Some(SampledBy::Scheduler),
             conditions: vec![Condition::Mask],
-            reference_scale: None,
+            ..Record::default()
         };
         let both = base.clone().trained_on(later);
         assert_eq!(both.conditions, [Condition::Image, Condition::Mask]);
         assert_eq!(both.sampled, Some(SampledBy::Scheduler));
         assert_eq!(both.reference_scale, Some(4));
+        // What was trained on a video alone says nothing of where it meets the sound.
+        assert_eq!(both.cross_levels, Some(CrossLevels::Other));
+        let met = Record { cross_levels: Some(CrossLevels::Original), ..Record::default() };
+        assert_eq!(base.clone().trained_on(met).cross_levels, Some(CrossLevels::Original));
         let again = Record { reference_scale: Some(2), ..Record::default() };
         assert_eq!(base.clone().trained_on(again).reference_scale, Some(2));
         let mut index = serde_json::json!({ "_class_name": "X" });
@@ -240,6 +274,7 @@ mod tests {
             sampled: Some(SampledBy::Renoise(vec![1000.0, 600.5])),
             conditions: vec![Condition::Image, Condition::Reference],
             reference_scale: Some(2),
+            cross_levels: Some(CrossLevels::Own),
         };
         let scheduled = Record { sampled: Some(SampledBy::Scheduler), ..Record::default() };
         for record in [record, scheduled, Record::default()] {
@@ -252,8 +287,12 @@ mod tests {
     fn a_record_comes_back_from_an_index() {
         let folder = tempfile::tempdir().unwrap();
         for count in 0..=Condition::ALL.len() {
-            let record =
-                Record { conditions: Condition::ALL[..count].to_vec(), ..Record::default() };
+            let rules = [CrossLevels::Original, CrossLevels::Own, CrossLevels::Other];
+            let record = Record {
+                conditions: Condition::ALL[..count].to_vec(),
+                cross_levels: rules.get(count).copied(),
+                ..Record::default()
+            };
             let mut index = serde_json::json!({ "_class_name": "X" });
             record.write_index(&mut index);
             std::fs::write(folder.path().join("model_index.json"), index.to_string()).unwrap();
@@ -265,7 +304,11 @@ mod tests {
 
     #[test]
     fn what_a_record_cannot_mean_is_refused_by_name() {
-        let cases: [(&[(&str, &str)], &str); 6] = [
+        let cases: [(&[(&str, &str)], &str); 7] = [
+            (
+                &[("cross_timestep", "both")],
+                "`cross_timestep` in the file's metadata: unknown variant `both`",
+            ),
             (&[("timesteps", "often")], "`timesteps`"),
             (&[("solver", "renoise")], "there are no `timesteps`"),
             (&[("solver", "scheduler"), ("timesteps", "[1000]")], "remove `timesteps`"),

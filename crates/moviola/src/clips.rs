@@ -8,7 +8,7 @@ use clap::builder::RangedU64ValueParser;
 use data::media;
 use data::preprocess::{
     Buckets, Cause, DoctorReport, Extract, Frames, ManifestEntry, Media, Probe, Resampled, Rules,
-    doctor, find_sources, read_captions, suggest,
+    Sound, doctor, find_sources, read_captions, suggest,
 };
 use data::store::Bucket;
 use engine::ClipSizes;
@@ -20,8 +20,9 @@ use crate::voice::{Meter, Voice};
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Clips {
     /// A folder of clips and pictures with a text file beside each, or a table of them: .csv, .json
-    /// or .jsonl with `path`, `caption` and maybe `reference` (a clip to make it from) and `mask` (a
-    /// clip or picture of its size: white is to be generated, black is given)
+    /// or .jsonl with `path`, `caption` and maybe `reference` (a clip to make it from), `mask` (a
+    /// clip or picture of its size: white is to be generated, black is given) and `audio` (a file with
+    /// its sound, instead of what is in the clip; beside a clip of a folder, a .wav)
     #[arg(long, value_name = "FOLDER|TABLE")]
     pub(crate) data: PathBuf,
     /// A size that clips are cut and scaled to, like 832x480x81; repeat it for several, and each clip
@@ -233,11 +234,17 @@ impl Clips {
         Ok(suggest(&probes, &own, &rules))
     }
 
-    /// Looks at every clip.
-    pub(crate) fn examine(&self, listed: &Listed<'_>, buckets: &Buckets) -> DoctorReport {
+    /// Looks at every clip, and at its sound for a model that hears.
+    pub(crate) fn examine(
+        &self,
+        listed: &Listed<'_>,
+        buckets: &Buckets,
+        hears: bool,
+    ) -> DoctorReport {
         let media = listed.watched();
         let report = self.at_rate(&media, |media| doctor(&listed.entries, media, buckets));
         media.finish();
+        let report = if hears { report.heard(listed.media) } else { report.unheard() };
         report.extracted(self.extract)
     }
 
@@ -330,6 +337,28 @@ impl Media for Watched<'_> {
     fn frames(&self, path: &Path) -> Result<Frames<'_>, Cause> {
         self.media.frames(path)
     }
+
+    fn sounds(&self, path: &Path) -> Result<bool, Cause> {
+        self.media.sounds(path)
+    }
+
+    fn sound(&self, path: &Path) -> Result<Option<Sound<'_>>, Cause> {
+        self.media.sound(path)
+    }
+}
+
+/// Clips without a sound, counted and named, if there are any; of many only the first.
+pub(crate) fn silent(report: &DoctorReport) -> Option<String> {
+    const NAMED: usize = 3;
+    let (silent, all) = (report.silent(), report.clips());
+    let more = if silent.len() > NAMED { ", …" } else { "" };
+    let named = silent.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    (!silent.is_empty()).then(|| {
+        let count = silent.len();
+        format!(
+            "{count} of {all} clips have no sound, and become samples without it: {named}{more}"
+        )
+    })
 }
 
 #[cfg(test)]

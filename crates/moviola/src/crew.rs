@@ -11,6 +11,7 @@ use std::time::Duration;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use comm::{Group, Parcel, Values};
 use data::Clip;
+use data::media::Waveform;
 use data::preprocess::{Cause, Encode, Helpers, Tensors};
 use data::store::{Fingerprint, hash_parts};
 use engine::FolderEncoder;
@@ -121,6 +122,11 @@ impl Encode for Led {
 
     fn shown(&mut self, clip: &Clip) -> Result<BTreeMap<String, TensorData>, Cause> {
         self.encoder.shown(clip)
+    }
+
+    fn sound(&mut self, sound: &Waveform, seconds: f64) -> Result<Option<TensorData>, Cause> {
+        let _busy = (self.group.size() > 1).then(|| self.group.busy("encoding", LONGEST));
+        self.encoder.sound(sound, seconds)
     }
 
     fn text(&mut self, caption: &str) -> Result<BTreeMap<String, TensorData>, Cause> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use data::preprocess::{Decoded, DoctorReport, Media, MediaFiles, Planned, Probe};
 use engine::ClipSizes;
 
-use crate::clips::Clips;
+use crate::clips::{self, Clips};
 use crate::failure::{Failure, Outcome};
 use crate::hub;
 use crate::voice::Voice;
@@ -61,8 +61,12 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
         true => arguments.clips.or_suggested(sizes, &listed)?,
         false => arguments.clips.buckets(sizes, &listed)?,
     };
-    let report = arguments.clips.examine(&listed, &buckets);
+    let hears = sizes.is_some_and(|sizes| sizes.hears);
+    let report = arguments.clips.examine(&listed, &buckets, hears);
     crate::say(format_args!("{}", describe(&report, voice)))?;
+    if let Some(silent) = clips::silent(&report).filter(|_| hears) {
+        crate::say(format_args!("{silent}\n"))?;
+    }
     let rates = rates(&report, arguments.clips.fps(), sizes.and_then(|sizes| sizes.frame_rate));
     crate::say(format_args!("{rates}"))?;
     Ok(if report.skipped.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(SKIPPED) })

@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
     let found = Preprocessed::open(&arguments.folder)?;
     let model = folder::locate(&arguments.model, &hub::from_environment(voice))?;
     let setup = EncoderSetup { device: Device::flex(), dtype: FloatDType::F32 };
-    let encoder = FolderEncoder::open(&model, &setup)?;
+    let mut encoder = FolderEncoder::open(&model, &setup)?;
     check_encoders(&arguments.output, &encoder.fingerprint())?;
     for name in &found.left_out {
         voice.warn(&format!("left out `{name}`: a dataset has no place for it"));
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
     let stop = signals::watch(voice)?;
     let mut meter = voice.meter("import", found.len() as u64);
     let mut progress = |at: Progress<'_>| meter.reach(at.done as u64, at.id);
-    let summary = found.import(encoder.factors(), &mut writer, &mut progress, &stop);
+    let summary = found.import(&mut encoder, &mut writer, &mut progress, &stop);
     meter.finish();
     drop(writer);
     let summary = summary?;

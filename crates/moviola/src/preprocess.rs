@@ -17,7 +17,7 @@ use data::store::{Bucket, Dataset, Fingerprint, LATENTS, Writer};
 use engine::{EncoderSetup, FolderEncoder, machine_memory};
 use folder::ModelFolder;
 
-use crate::clips::Clips;
+use crate::clips::{self, Clips};
 use crate::crew::{self, Led};
 use crate::failure::{Failure, Outcome};
 use crate::launch::Process;
@@ -124,7 +124,9 @@ fn work(arguments: &Arguments, group: &Group, voice: Voice) -> Outcome<ExitCode>
     if let Some(room) = machine_memory().filter(|_| !arguments.force) {
         fits(&buckets, sizes.rules.size_step, room)?;
     }
-    let DoctorReport { planned, skipped } = arguments.clips.examine(&listed, &buckets);
+    let report = arguments.clips.examine(&listed, &buckets, sizes.hears);
+    let silent = clips::silent(&report).filter(|_| sizes.hears);
+    let DoctorReport { planned, skipped } = report;
     drop(opening);
     if group.rank() > 0 {
         return arguments.clips.at_rate(&MediaFiles, |media| {
@@ -136,6 +138,7 @@ fn work(arguments: &Arguments, group: &Group, voice: Voice) -> Outcome<ExitCode>
     }
     check_output(&arguments.output, &encoder, dtype)?;
     tell(&skipped, voice);
+    silent.iter().for_each(|told| voice.warn(told));
     if planned.is_empty() {
         return Err(Failure::Refused(format!(
             "none of the {} clips of {} can be encoded; nothing was written",

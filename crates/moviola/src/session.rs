@@ -160,7 +160,7 @@ pub(crate) fn learn(
     };
     let Run { trainer, facts, .. } = recipe.build(environment)?;
     for note in facts.notes.iter().filter(|_| listeners.is_some()) {
-        voice.warn(&format!("callbacks.validation: {note}"));
+        voice.warn(note);
     }
     if let Some(own) = &listeners {
         own.measure(&facts, size)?;

@@ -13,7 +13,7 @@ impl Recipe {
     /// # Errors
     /// A role is missing, superfluous or of the wrong kind, a negative prompt is missing.
     pub(crate) fn agree(&self) -> Result<()> {
-        let ModelsConfig { student, teacher, critic } = &self.models;
+        let ModelsConfig { student, teacher, critic, .. } = &self.models;
         trained("student", student)?;
         critic.as_ref().map_or(Ok(()), |critic| trained("critic", critic))?;
         if teacher.as_ref().is_some_and(|teacher| teacher.trainable) {

@@ -80,7 +80,8 @@ pub struct Facts {
     /// Floating-point operations that a token takes forward and back, those of attention aside: six
     /// for each parameter of a matrix that learns, four for one that only hands gradients on.
     pub flops_per_token: f64,
-    /// What there is to say of the clips that validation makes: words that are not known, pictures that are cropped.
+    /// What there is to say of the samples, and of the clips that validation makes: words that are not known, pictures
+    /// that are cropped. Each begins with the key that it is about.
     pub notes: Vec<String>,
 }
 
@@ -134,7 +135,10 @@ impl Recipe {
         }
         let average = looked[0].average.clone();
         callbacks.extend(environment.callbacks);
-        let notes = validation.as_ref().map_or_else(Vec::new, |look| look.notes.clone());
+        let of = |key: &'static str| move |note: &String| format!("{key}: {note}");
+        let mut notes: Vec<String> = feed.source().notes.iter().map(of("data.source")).collect();
+        let looked_at = validation.iter().flat_map(|look| &look.notes);
+        notes.extend(looked_at.map(of("callbacks.validation")));
         let looks = validation.filter(|_| environment.folder.is_some());
         let looks = looks.map(|look| look.on(mesh.world())).transpose()?;
         match (looks, folder) {
@@ -207,7 +211,7 @@ impl Recipe {
         device: &Device,
         hub: &Hub,
     ) -> Result<Model> {
-        match (&config.new, &config.from, &config.weights) {
+        let model = match (&config.new, &config.from, &config.weights) {
             (Some(new), _, _) => Model::new(new, self.run.seed, device),
             (None, Some(from), None) => {
                 Model::of_role(role, (&self.located(from), expert), device, hub)
@@ -218,7 +222,8 @@ impl Recipe {
                 model.map_err(|err| Error::Recipe(format!("models.{role}.weights: {err}")))
             }
             (None, None, _) => Err(Error::Recipe(format!("models.{role} comes from nowhere"))),
-        }
+        };
+        model?.meeting_by(role, self.models.cross_timestep)
     }
 
     fn trained(
@@ -362,6 +367,7 @@ impl Recipe {
                     null,
                     identity: config.identity()?,
                     parts: vec![],
+                    notes: vec![],
                 }
             }
             SourceConfig::Store(StoreConfig { path }) => {
@@ -377,7 +383,7 @@ impl Recipe {
                 self.stored(&of.iter().map(placed).collect::<Vec<_>>(), student)?
             }
         };
-        let Stored { samples, null, identity, parts } = stored;
+        let Stored { samples, null, identity, parts, notes } = stored;
         let (text, patch) = (student.text, student.description.geometry.patch);
         let learnt = samples.count().saturating_sub(self.data.held_out);
         if learnt == 0 && samples.count() > 0 {
@@ -391,7 +397,7 @@ impl Recipe {
         let held_out = Picked::of(&samples, learnt..all);
         let samples = Picked::of(&samples, mix::places(&parts, learnt));
         let shown = student.shown();
-        Ok(Source { samples, held_out, identity, null, options, text, patch, shown })
+        Ok(Source { samples, held_out, identity, null, options, text, patch, shown, notes })
     }
 }
 

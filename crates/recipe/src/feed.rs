@@ -30,6 +30,8 @@ pub struct Source {
     pub patch: [usize; 3],
     /// Keys of what the student is shown of pictures.
     pub shown: Vec<&'static str>,
+    /// What there is to say of the samples.
+    pub notes: Vec<String>,
 }
 
 /// Some of the samples of a source.
@@ -141,10 +143,7 @@ impl LoaderFeed {
                     values: batch.tensor(key, &self.device)?,
                     rates: if key == REF_LATENTS { own_rates.clone() } else { rates.clone() },
                 }),
-                AUDIO_LATENTS => {
-                    let latents: Tensor<3> = batch.tensor(key, &self.device)?;
-                    Field::Audio(latents.unsqueeze_dim(3))
-                }
+                AUDIO_LATENTS => Field::Audio(self.sound(batch)?),
                 MASK => Field::Mask(self.mask(batch.tensor(key, &self.device)?)),
                 key if key.starts_with(TEXT) => {
                     let (tokens, mask) = batch.text(key, &self.device)?;
@@ -166,6 +165,14 @@ impl LoaderFeed {
         }
         let beside = shows(BESIDE).then(|| batch.tensor(BESIDE, &self.device)).transpose()?;
         Ok(Batch { samples: batch.len(), fields, beside })
+    }
+
+    /// Latents of sounds, `[B, C, T, bins]`; those of a sound without bins are stored without them.
+    fn sound(&self, batch: &loader::LoadedBatch) -> data::Result<Tensor<4>> {
+        match batch.data()[AUDIO_LATENTS].shape().len() {
+            3 => Ok(batch.tensor::<3>(AUDIO_LATENTS, &self.device)?.unsqueeze_dim(3)),
+            _ => batch.tensor(AUDIO_LATENTS, &self.device),
+        }
     }
 
     fn context(&self, tokens: Tensor<3>, mask: Tensor<2>) -> data::Result<Context> {

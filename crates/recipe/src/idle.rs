@@ -41,6 +41,7 @@ impl Recipe {
             idle_weight(&strategy),
             idle_condition(&strategy),
             self.idle_average(),
+            self.idle_meeting(&strategy),
         ];
         all.into_iter().flatten().collect()
     }
@@ -51,6 +52,12 @@ impl Recipe {
         let late = |start: u64| start > 0 && start >= updates;
         let any = self.callbacks.averages().iter().any(|(_, own)| late(own.start));
         idle(any, "callbacks.ema.start", &why)
+    }
+
+    fn idle_meeting(&self, strategy: &FlexibleConfig) -> Option<Idle> {
+        let alone = strategy.modalities().into_iter().count() < 2;
+        let why = "the strategy has not both a video and a sound, which would meet";
+        idle(self.models.cross_timestep.is_some() && alone, "models.cross_timestep", why)
     }
 
     fn idle_levels(&self, strategy: &FlexibleConfig) -> Option<Idle> {

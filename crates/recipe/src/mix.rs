@@ -87,6 +87,8 @@ pub(crate) struct Stored {
     pub(crate) identity: String,
     /// How many samples of each folder come first, and how often each is seen.
     pub(crate) parts: Vec<(usize, u64)>,
+    /// What there is to say of them.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Recipe {
@@ -106,7 +108,10 @@ impl Recipe {
             }
             dataset.require(&student.shown(), "the student, which is shown pictures,")?;
             let blank = self.blank(&dataset, part, student)?;
-            let is_there = |key: &&str| blank.is_none() || *key != LATENTS;
+            let optional = strategy.optional();
+            let is_there = |key: &&str| {
+                (blank.is_none() || *key != LATENTS) && optional.as_deref() != Some(*key)
+            };
             let keys: Vec<&str> = keys.iter().copied().filter(is_there).collect();
             dataset.require(&keys, &format!("the strategy `{}`", strategy.name()))?;
             let own: Arc<dyn Samples> = Arc::<Dataset>::clone(&dataset);
@@ -116,6 +121,7 @@ impl Recipe {
             });
             all.push(dataset);
         }
+        let notes = lacking(&all, &strategy)?;
         let identities = all.iter().map(|own| own.identity()).collect::<data::Result<Vec<_>>>()?;
         let identity = match &identities[..] {
             [one] => one.clone(),
@@ -128,7 +134,7 @@ impl Recipe {
         let null = all[0].null_text()?;
         if samples.len() == 1 {
             let parts = counts.iter().copied().zip(repeats(parts, &counts)?).collect();
-            return Ok(Stored { samples: samples.remove(0), null, identity, parts });
+            return Ok(Stored { samples: samples.remove(0), null, identity, parts, notes });
         }
         let held_out = shares(parts, &counts, self.data.held_out)?;
         let samples: Arc<dyn Samples> = Arc::new(Joined(samples));
@@ -143,7 +149,8 @@ impl Recipe {
         let learnt: Vec<usize> =
             counts.iter().zip(&held_out).map(|(count, held_out)| count - held_out).collect();
         let repeats = repeats(parts, &learnt)?;
-        Ok(Stored { samples, null, identity, parts: learnt.into_iter().zip(repeats).collect() })
+        let parts = learnt.into_iter().zip(repeats).collect();
+        Ok(Stored { samples, null, identity, parts, notes })
     }
 }
 
@@ -181,6 +188,23 @@ impl Recipe {
         let [frames, rows, columns] = student.description.geometry.latents(size)?;
         Ok(Some([student.description.vae.latent_channels(), frames, rows, columns]))
     }
+}
+
+/// Says how many samples lack what may be lacking.
+///
+/// # Errors
+/// All of them do.
+fn lacking(all: &[Arc<Dataset>], strategy: &dyn Strategy) -> Result<Vec<String>> {
+    let Some(key) = strategy.optional() else { return Ok(Vec::new()) };
+    let samples: usize = all.iter().map(|own| own.len()).sum();
+    let lacking = samples - all.iter().map(|own| own.holding(&key)).sum::<usize>();
+    if lacking == samples {
+        all.iter().try_for_each(|own| {
+            own.require(&[&key], &format!("the strategy `{}`", strategy.name()))
+        })?;
+    }
+    let note = format!("{lacking} of {samples} samples have no `{key}` and teach the video alone");
+    Ok(if lacking > 0 { vec![note] } else { Vec::new() })
 }
 
 /// Texts as samples of clips that nobody has seen: their latents are zeros, of which only the shape is used.

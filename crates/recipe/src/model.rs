@@ -8,7 +8,7 @@ use data::preprocess::Encode;
 use data::store::{BESIDE, Fingerprint, IMAGE};
 use diffusion::Draw;
 use engine::{EncoderSetup, FolderEncoder};
-use families::{Description, NewModel, Record, Text, TextRules};
+use families::{CrossLevels, Description, NewModel, Record, Text, TextRules};
 use folder::{Hub, ModelFolder};
 use nn::{Context, Network, Precision, Store};
 use serde_json::Value;
@@ -144,6 +144,23 @@ impl Model {
     ) -> Result<Model> {
         let model = Model::open_expert(&locate(role, from, hub)?, expert, device);
         model.map_err(|err| Error::Recipe(format!("models.{role}: {err}")))
+    }
+
+    /// The same model, whose streams meet by a rule of the levels.
+    ///
+    /// # Errors
+    /// It has no streams that meet; the error names the role.
+    pub(crate) fn meeting_by(self, role: &str, rule: Option<CrossLevels>) -> Result<Model> {
+        let Some(rule) = rule else { return Ok(self) };
+        if self.description.cross_levels().is_none() {
+            return Err(Error::Recipe(format!(
+                "models.cross_timestep is about video and sound that meet in a network, and models.{role} is {}, in \
+                 which there is no choice; remove it",
+                self.description.family.title
+            )));
+        }
+        let description = self.description.meeting_by(rule);
+        Ok(Model { description, ..self })
     }
 
     /// The network.

@@ -113,6 +113,7 @@ impl Recipe {
         let kind = Kind::of(student);
         let inputs = inputs_of(student, trial, strategy)?;
         let teacher = Model::of_role("teacher", (&self.located(&teacher.from), None), device, hub)?;
+        let teacher = teacher.meeting_by("teacher", self.models.cross_timestep)?;
         kind.check("teacher", &teacher, &inputs)?;
         let critic = self.model("critic", (config, config.expert), device, hub)?;
         kind.check("critic", &critic, &inputs)?;
@@ -133,8 +134,9 @@ fn try_out(source: &Source, strategy: &dyn Strategy, device: &Device) -> Result<
     for samples in [&source.samples, &source.held_out] {
         let kinds = Source { samples: Picked::kinds(samples), ..source.clone() };
         for batch in LoaderFeed::whole(kinds, device.clone())? {
-            for name in strategy.sources() {
-                batch.field(strategy.name(), &name)?;
+            let optional = strategy.optional();
+            for name in strategy.sources().iter().filter(|own| optional.as_ref() != Some(*own)) {
+                batch.field(strategy.name(), name)?;
             }
             strategy.scene(&batch, &Draws::new(0, 0, 0, batch.samples))?;
             trials.push(batch);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use data::loader::Partial;
 use data::world;
+use families::CrossLevels;
 use methods::{DiffusionForcingConfig, Dmd2Config, FinetuneConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,6 +63,10 @@ pub struct ModelsConfig {
     /// The network that follows what the student makes, for methods that have one.
     #[serde(default)]
     pub critic: Option<TrainedConfig>,
+    /// Whose noise levels count where the video and the sound of these networks meet, as `generate --cross-timestep` has
+    /// it; what is not said is as each of them was trained.
+    #[serde(default)]
+    pub cross_timestep: Option<CrossLevels>,
 }
 
 /// A network that learns. It comes from a folder or begins anew.

@@ -21,6 +21,7 @@ impl Recipe {
             sampled: Some(timesteps.map_or(SampledBy::Scheduler, SampledBy::Renoise)),
             conditions,
             reference_scale: refers.then_some(scale),
+            cross_levels: student.description.cross_levels().filter(|_| self.strategy.meets()),
         };
         student.record.clone().trained_on(own)
     }
@@ -30,9 +31,16 @@ impl Recipe {
 trait Shown {
     /// What a model that was trained so may be given.
     fn shown(&self) -> Vec<Condition>;
+
+    /// Whether a video and its sound take part.
+    fn meets(&self) -> bool;
 }
 
 impl Shown for StrategyConfig {
+    fn meets(&self) -> bool {
+        self.flexible().modalities().into_iter().count() == 2
+    }
+
     fn shown(&self) -> Vec<Condition> {
         let config = self.flexible();
         let mut all = Vec::new();

@@ -28,7 +28,7 @@ pub struct TextToVideoConfig {
     /// How often a sample's first frame is given.
     #[schemars(extend("minimum" = 0, "maximum" = 1))]
     pub first_frame_probability: f64,
-    /// The source of sounds, if they are generated too.
+    /// The source of sounds, if they are generated too. A sample without one teaches the video alone.
     pub audio: Option<String>,
 }
 
@@ -244,6 +244,13 @@ impl FlexibleConfig {
         let mut seen = BTreeSet::new();
         names.retain(|name| seen.insert(name.clone()));
         names
+    }
+
+    /// The source that a sample may lack: that of a sound which is generated with its video. Such a sample teaches the
+    /// video alone.
+    pub fn optional(&self) -> Option<&str> {
+        let both = self.modalities().into_iter().filter(|own| own.generated).count() == 2;
+        self.audio.as_ref().filter(|_| both).map(|audio| audio.source.as_str())
     }
 
     /// # Errors

@@ -244,8 +244,16 @@ impl Strategy for Flexible {
         self.config.sources()
     }
 
+    fn optional(&self) -> Option<String> {
+        self.config.optional().map(str::to_owned)
+    }
+
     fn scene(&self, batch: &Batch, draws: &Draws) -> Result<Scene> {
-        let modalities = self.config.modalities().named();
+        let mut modalities = self.config.modalities();
+        if self.config.optional().is_some_and(|source| !batch.fields.contains_key(source)) {
+            modalities.audio = None;
+        }
+        let modalities = modalities.named();
         let tracks = modalities.try_map(|(name, config)| match name {
             "video" => self.video(config, batch, &draws.below(name)),
             _ => self.audio(config, batch, &draws.below(name)),

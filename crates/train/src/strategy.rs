@@ -18,6 +18,11 @@ pub trait Strategy {
     /// The sources a batch must hold: drives the wiring of the data and the errors about it.
     fn sources(&self) -> Vec<String>;
 
+    /// A source among them that a batch may lack, and what is learnt of it then is left out.
+    fn optional(&self) -> Option<String> {
+        None
+    }
+
     /// What is fixed, what is looked at, what is learnt; draws conditions only.
     ///
     /// # Errors

@@ -10,11 +10,37 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use burn::tensor::TensorData;
+
 use crate::error::{Error, Result};
-use crate::preprocess::{Progress, Reason, Skipped, Summary};
+use crate::preprocess::{Cause, Progress, Reason, Skipped, Summary};
 use crate::store::{Writer, hash_files};
 
 pub use sample::TEXT_AUDIO;
+
+/// What is known of a caption: the features that stand before the parts of a model which the other trainer runs at
+/// every step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Features {
+    /// For the video, `[L, D]`.
+    pub video: TensorData,
+    /// For the sound, `[L, D]`.
+    pub audio: TensorData,
+    /// Which tokens count.
+    pub counts: Vec<bool>,
+}
+
+/// Does with a model what is left to do.
+pub trait Finish {
+    /// How many frames, rows and columns of pixels one latent stands for.
+    fn factors(&self) -> [usize; 3];
+
+    /// What the transformer reads of a caption, `[L, D]`; none of a model that reads features as they are.
+    ///
+    /// # Errors
+    /// They are not of this model.
+    fn text(&mut self, features: &Features) -> std::result::Result<Option<TensorData>, Cause>;
+}
 
 /// What a folder holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,14 +120,14 @@ impl Preprocessed {
         self.samples.is_empty()
     }
 
-    /// Takes samples over that the store does not have yet, or that have changed since. `factors` are how many frames,
-    /// rows and columns of pixels one latent stands for.
+    /// Takes samples over that the store does not have yet, or that have changed since, finished by the model that they
+    /// are for.
     ///
     /// # Errors
     /// The store cannot be written. A file that cannot be read is reported and its sample skipped.
     pub fn import(
         &self,
-        factors: [usize; 3],
+        model: &mut dyn Finish,
         writer: &mut Writer,
         progress: &mut dyn FnMut(Progress<'_>),
         stop: &AtomicBool,
@@ -125,7 +151,7 @@ impl Preprocessed {
             if writer.has(id, &hash) {
                 summary.kept += 1;
             } else {
-                match sample::read(files, (id.clone(), hash), factors) {
+                match sample::read(files, (id.clone(), hash), model) {
                     Ok(sample) => writer.push(sample)?,
                     Err(reason) => {
                         summary.failed.push(skipped(id, reason));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, TensorData};
 
-use super::Source;
+use super::{Features, Finish, Source};
 use crate::store::{
     AUDIO_LATENTS, Bucket, LATENTS, MASK, Origin, REF_LATENTS, RefOrigin, Sample, TEXT,
 };
@@ -26,11 +26,11 @@ type Map = BTreeMap<String, Object>;
 pub(super) fn read(
     files: &BTreeMap<Source, PathBuf>,
     (id, source_hash): (String, String),
-    factors: [usize; 3],
+    model: &mut dyn Finish,
 ) -> Result<Sample, String> {
-    let mut tensors = BTreeMap::new();
+    let (factors, mut tensors) = (model.factors(), BTreeMap::new());
     let conditions = files.get(&Source::Conditions).ok_or("it has no file in `conditions`")?;
-    texts(&mut tensors, open(conditions)?).map_err(|reason| of(conditions, &reason))?;
+    texts(&mut tensors, open(conditions)?, model).map_err(|reason| of(conditions, &reason))?;
     let mut clip = None;
     if let Some(path) = files.get(&Source::Latents) {
         let video = Video::of(open(path)?, factors).map_err(|reason| of(path, &reason))?;
@@ -136,36 +136,60 @@ fn sound(mut map: Map) -> Result<TensorData, String> {
     }
 }
 
-/// The tokens of a caption that count, for the video and for the sound.
-fn texts(tensors: &mut BTreeMap<String, TensorData>, mut map: Map) -> Result<(), String> {
+/// What the model reads of a caption: made of its features, or the features of the tokens that count, for the video and
+/// for the sound.
+fn texts(
+    tensors: &mut BTreeMap<String, TensorData>,
+    mut map: Map,
+    model: &mut dyn Finish,
+) -> Result<(), String> {
     let counts = numbers(&tensor(&mut map, "prompt_attention_mask")?)?;
+    let counts: Vec<bool> = counts.into_iter().map(|own| own != 0.0).collect();
     let own =
         ["video_prompt_embeds", "prompt_embeds"].into_iter().find(|key| map.contains_key(*key));
     let own = own.ok_or("it holds neither `video_prompt_embeds` nor `prompt_embeds`")?;
-    for (from, key) in [(own, TEXT), ("audio_prompt_embeds", TEXT_AUDIO)] {
-        if map.get(from).is_none_or(|own| *own == Object::None) {
-            continue;
-        }
-        let embeds = tensor(&mut map, from)?;
-        let [rows, width] = embeds.shape()[..] else {
-            return Err(format!("its `{from}` are {:?}, not [L, D]", embeds.shape()));
-        };
-        let kept = counts.iter().filter(|own| **own != 0.0).count();
-        if rows != counts.len() || kept == 0 || width == 0 {
-            let marks = counts.len();
-            return Err(format!("`{from}` has {rows} tokens, {kept} of {marks} of which count"));
-        }
-        let row = embeds.bytes().len() / rows;
-        let lines = embeds.bytes().chunks_exact(row).zip(&counts);
-        let valid: Vec<u8> =
-            lines.filter(|(_, own)| **own != 0.0).flat_map(|(line, _)| line.to_vec()).collect();
-        let bytes = burn::tensor::Bytes::from_bytes_vec(valid);
-        tensors.insert(
-            key.to_owned(),
-            TensorData::from_bytes(bytes, vec![kept, width], embeds.dtype()),
-        );
+    let video = features(&mut map, own, &counts)?;
+    let audio = match map.get("audio_prompt_embeds") {
+        None | Some(Object::None) => None,
+        Some(_) => Some(features(&mut map, "audio_prompt_embeds", &counts)?),
+    };
+    let both = Features {
+        // Older datasets have one for both.
+        audio: audio.clone().unwrap_or_else(|| video.clone()),
+        video: video.clone(),
+        counts: counts.clone(),
+    };
+    if let Some(text) = model.text(&both).map_err(|cause| cause.to_string())? {
+        tensors.insert(TEXT.to_owned(), text);
+        return Ok(());
     }
+    tensors.insert(TEXT.to_owned(), valid(&video, &counts));
+    tensors.extend(audio.map(|own| (TEXT_AUDIO.to_owned(), valid(&own, &counts))));
     Ok(())
+}
+
+/// The features of all tokens of a caption, `[L, D]`.
+fn features(map: &mut Map, key: &str, counts: &[bool]) -> Result<TensorData, String> {
+    let embeds = tensor(map, key)?;
+    let [rows, width] = embeds.shape()[..] else {
+        return Err(format!("its `{key}` are {:?}, not [L, D]", embeds.shape()));
+    };
+    let (kept, marks) = (counts.iter().filter(|own| **own).count(), counts.len());
+    match rows != marks || kept == 0 || width == 0 {
+        true => Err(format!("`{key}` has {rows} tokens, {kept} of {marks} of which count")),
+        false => Ok(embeds),
+    }
+}
+
+/// Those of the tokens that count.
+fn valid(embeds: &TensorData, counts: &[bool]) -> TensorData {
+    let [rows, width] = [0, 1].map(|axis| embeds.shape()[axis]);
+    let row = embeds.bytes().len() / rows;
+    let lines = embeds.bytes().chunks_exact(row).zip(counts).filter(|(_, own)| **own);
+    let bytes: Vec<u8> = lines.flat_map(|(line, _)| line.to_vec()).collect();
+    let kept = counts.iter().filter(|own| **own).count();
+    let bytes = burn::tensor::Bytes::from_bytes_vec(bytes);
+    TensorData::from_bytes(bytes, vec![kept, width], embeds.dtype())
 }
 
 /// Which latents are generated, `[f, h, w]`: there 1 means given, here it means generated.

@@ -17,7 +17,7 @@
 //! finished, and not at all if the writer is dropped before.
 //!
 //! [`DecodedClip::read`] and [`ClipReader`] read any video by the program `ffmpeg`, and pictures and folders of
-//! pictures without it. A [`Waveform`] is the sound of a clip, as a WAV file.
+//! pictures without it. A [`Waveform`] is the sound of a clip, as a WAV file; a [`SoundTrack`] that in a video.
 
 mod child;
 mod error;
@@ -44,6 +44,7 @@ mod read;
 mod resample;
 mod sound;
 mod stream;
+mod track;
 
 pub use error::{Error, Result};
 pub use ffmpeg::ClipReader;
@@ -54,6 +55,7 @@ pub use read::{DecodedClip, is_picture};
 pub use sound::Waveform;
 pub(crate) use stream::Stream;
 pub use stream::missing_reader;
+pub use track::SoundTrack;
 pub use webm::check_webm;
 pub use write::{ClipWriter, Format};
 

@@ -4,16 +4,18 @@ use super::child::{Program, SILENCE};
 use super::ffmpeg::{ALLOWED, FFMPEG, decode, input, last_line, not_started};
 use super::{FrameRate, Result, picture};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 const FFPROBE: &str = "ffprobe";
 
 /// No answer about one stream is longer.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
-const ENTRIES: &str = "stream=width,height,avg_frame_rate,r_frame_rate,nb_frames,nb_read_packets\
+const VIDEO: &str = "stream=width,height,avg_frame_rate,r_frame_rate,nb_frames,nb_read_packets\
                        :stream_side_data=rotation:stream_tags=rotate";
 
 /// The first video of a file.
@@ -36,7 +38,7 @@ impl Stream {
     ///
     /// If there is no such file, it has no video, or ffprobe is not installed.
     pub(crate) fn probe(path: &Path) -> Result<Stream> {
-        let found = ask(path, &[])?;
+        let found = first(path, &[])?;
         let stream = found.ok_or_else(|| decode(path, "it has no video stream"))?;
         let stream = stream.promote().ok_or_else(|| decode(path, "its video has no frame rate"))?;
         picture::check_size(stream.width as u64, stream.height as u64)
@@ -54,7 +56,7 @@ impl Stream {
         if let Some(frames) = self.frames {
             return Ok(frames);
         }
-        let counted = ask(path, &["-count_packets"])?.and_then(|stream| stream.nb_read_packets);
+        let counted = first(path, &["-count_packets"])?.and_then(|stream| stream.nb_read_packets);
         let counted = counted.and_then(|text| text.parse().ok());
         counted.ok_or_else(|| decode(path, "its frames cannot be counted"))
     }
@@ -70,14 +72,27 @@ pub fn missing_reader() -> Option<&'static str> {
 }
 
 /// The first video stream of a file, if it has one.
-fn ask(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
+fn first(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
+    let asked = [&["-select_streams", "v:0"], more].concat();
+    // Counting reads all of a file before it says anything.
+    let silence = if more.is_empty() { SILENCE } else { 10 * SILENCE };
+    Ok(ask(path, (&asked, VIDEO), silence)?.into_iter().next())
+}
+
+/// What a file says of its streams: of which ones, and which entries.
+///
+/// # Errors
+/// There is no such file, or ffprobe cannot read it or is not installed.
+pub(super) fn ask<T: DeserializeOwned>(
+    path: &Path,
+    (more, entries): (&[&str], &str),
+    silence: Duration,
+) -> Result<Vec<T>> {
     let file = kernels::open_file(path);
     file.map_err(|source| super::Error::Read { path: path.to_owned(), source })?;
     let mut command = Command::new(FFPROBE);
-    command.args(["-v", "error", "-select_streams", "v:0"]).args(ALLOWED).args(more);
-    command.args(["-show_entries", ENTRIES, "-of", "json"]).arg(input(path));
-    // Counting reads all of a file before it says anything.
-    let silence = if more.is_empty() { SILENCE } else { 10 * SILENCE };
+    command.args(["-v", "error"]).args(ALLOWED).args(more);
+    command.args(["-show_entries", entries, "-of", "json"]).arg(input(path));
     let started = Program::start(&mut command, silence);
     let (mut program, answer) = started.map_err(|source| not_started(path, FFPROBE, source))?;
     let failed = |source| super::Error::Read { path: path.to_owned(), source };
@@ -90,15 +105,15 @@ fn ask(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
     if !status.success() {
         return Err(decode(path, last_line(&complaints)));
     }
-    let found: Found = serde_json::from_slice(&said)
+    let found: Found<T> = serde_json::from_slice(&said)
         .map_err(|err| decode(path, &format!("ffprobe's answer is not readable: {err}")))?;
-    Ok(found.streams.into_iter().next())
+    Ok(found.streams)
 }
 
 #[derive(Deserialize)]
-struct Found {
-    #[serde(default)]
-    streams: Vec<RawStream>,
+struct Found<T> {
+    #[serde(default = "Vec::new")]
+    streams: Vec<T>,
 }
 
 /// A stream as ffprobe writes it; what it does not know is missing or `N/A`.

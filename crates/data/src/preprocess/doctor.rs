@@ -74,6 +74,17 @@ pub enum Reason {
     },
     /// A mask that leaves nothing to be generated.
     NothingGenerated,
+    /// Its sound cannot be used.
+    Sound(PathBuf, Box<Reason>),
+    /// A file that is to be a sound and has none.
+    Silent,
+    /// A sound that would take a lot of memory.
+    TooLong {
+        /// How many seconds are used of it.
+        seconds: f64,
+        /// How many may be.
+        most: f64,
+    },
     /// A reference whose frames cannot be laid beside those of its clip.
     OtherSpeed {
         /// Frames per second of the reference.
@@ -104,6 +115,11 @@ impl fmt::Display for Reason {
                 write!(f, "its reference {}: {reason}", path.display())
             }
             Reason::Mask(path, reason) => write!(f, "its mask {}: {reason}", path.display()),
+            Reason::Sound(path, reason) => write!(f, "its sound {}: {reason}", path.display()),
+            Reason::Silent => write!(f, "there is no sound in it"),
+            Reason::TooLong { seconds, most } => {
+                write!(f, "{seconds:.0} seconds are used of it; at most {most} can be")
+            }
             Reason::OtherSize { mask: [height, width], clip: [clip_height, clip_width] } => write!(
                 f,
                 "it is {width}x{height}, but its clip is {clip_width}x{clip_height}; a mask is \
@@ -158,6 +174,8 @@ pub struct Planned {
     pub reference: Option<Reference>,
     /// What of it is to be generated.
     pub mask: Option<Mask>,
+    /// The file that its sound is in: its own, or another.
+    pub sound: Option<PathBuf>,
     /// The size it is brought to.
     pub bucket: Bucket,
     /// Frames per second.
@@ -287,6 +305,7 @@ fn examine(entry: &ManifestEntry, media: &dyn Media, buckets: &Buckets) -> Resul
         caption: caption.trim().to_owned(),
         reference: reference.transpose()?,
         mask: mask.transpose()?,
+        sound: entry.sound.clone(),
         bucket,
         fps: probe.fps,
         source: probe,
@@ -337,7 +356,8 @@ impl Seen {
                 && hash == other.hash
                 && other.planned.caption == planned.caption
                 && other.planned.reference == planned.reference
-                && other.planned.mask == planned.mask;
+                && other.planned.mask == planned.mask
+                && other.planned.sound == planned.sound;
             if is_copy {
                 return Err(Reason::Duplicate { of: other.planned.id.clone() });
             }

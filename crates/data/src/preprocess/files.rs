@@ -1,10 +1,12 @@
-//! Clips and pictures as files: videos by ffmpeg, pictures by the `image` crate.
+//! Clips and pictures as files: videos and their sounds by ffmpeg, pictures by the `image` crate.
 
 use std::iter;
 use std::path::Path;
 
-use super::{Cause, Frames, Media, Probe, RgbFrame};
-use crate::media::{self, ClipReader, DecodedClip, Stream, is_picture, picture_size};
+use super::{Cause, Frames, Media, Probe, RgbFrame, Sound};
+use crate::media::{
+    self, ClipReader, DecodedClip, SoundTrack, Stream, Waveform, is_picture, picture_size,
+};
 
 /// Files of the formats that people have. What they say of themselves is believed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +24,35 @@ impl Media for MediaFiles {
     fn frames_strictly(&self, path: &Path) -> Result<Frames<'_>, Cause> {
         frames(path, ClipReader::open_strictly).map_err(cause)
     }
+
+    fn sounds(&self, path: &Path) -> Result<bool, Cause> {
+        match (is_picture(path), is_wave(path)) {
+            (true, _) => Ok(false),
+            (_, true) => Waveform::read(path).map(|_| true).map_err(cause),
+            _ => Ok(SoundTrack::probe(path).map_err(cause)?.is_some()),
+        }
+    }
+
+    fn sound(&self, path: &Path) -> Result<Option<Sound<'_>>, Cause> {
+        if is_picture(path) {
+            return Ok(None);
+        }
+        if is_wave(path) {
+            let Waveform { sample_rate, channels, samples } =
+                Waveform::read(path).map_err(cause)?;
+            let samples = Box::new(iter::once(Ok(samples)));
+            return Ok(Some(Sound { sample_rate, channels, delay: 0.0, samples }));
+        }
+        let Some(track) = SoundTrack::probe(path).map_err(cause)? else { return Ok(None) };
+        let samples = track.samples(path).map_err(cause)?.map(|own| own.map_err(cause));
+        let SoundTrack { sample_rate, channels, delay } = track;
+        Ok(Some(Sound { sample_rate, channels, delay, samples: Box::new(samples) }))
+    }
+}
+
+/// Whether a file is a sound that is read without a program.
+fn is_wave(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("wav"))
 }
 
 fn probe(path: &Path) -> media::Result<Probe> {
@@ -82,5 +113,13 @@ impl Media for Decoded<'_> {
 
     fn frames(&self, path: &Path) -> Result<Frames<'_>, Cause> {
         self.0.frames(path)
+    }
+
+    fn sounds(&self, path: &Path) -> Result<bool, Cause> {
+        self.0.sounds(path)
+    }
+
+    fn sound(&self, path: &Path) -> Result<Option<Sound<'_>>, Cause> {
+        self.0.sound(path)
     }
 }

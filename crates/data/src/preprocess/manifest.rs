@@ -22,6 +22,10 @@ const CAPTION: [&str; 2] = ["caption", "text"];
 const REFERENCE: [&str; 3] = ["reference", "reference_video", "ref_media_path"];
 /// It has one name only: elsewhere a `video_mask` is white where the clip is given.
 const MASK: [&str; 1] = ["mask"];
+const SOUND: [&str; 2] = ["audio", "sound"];
+
+/// The ending of a sound beside a clip.
+const WAVE: &str = "wav";
 
 /// The endings of captions beside clips, the preferred one first.
 const CAPTIONS: [&str; 2] = ["txt", "caption"];
@@ -43,11 +47,13 @@ pub struct ManifestEntry {
     pub reference: Option<PathBuf>,
     /// The clip or picture that is white where this one is to be generated, for inpainting.
     pub mask: Option<PathBuf>,
+    /// A file with its sound, instead of what is in it.
+    pub sound: Option<PathBuf>,
 }
 
-/// The clips of a folder (`x.mp4` with its caption in `x.txt` or `x.caption`, in all folders below too), or
-/// of a `.csv`, `.tsv`, `.json` or `.jsonl` table with the columns `path`, `caption` and maybe `reference` and
-/// `mask`, whose paths are relative to the table.
+/// The clips of a folder (`x.mp4` with its caption in `x.txt` or `x.caption` and maybe its sound in `x.wav`, in all
+/// folders below too), or of a `.csv`, `.tsv`, `.json` or `.jsonl` table with the columns `path`, `caption` and maybe
+/// `reference`, `mask` and `audio`, whose paths are relative to the table.
 ///
 /// # Errors
 /// It cannot be read, is none of these, or lacks a column.
@@ -178,6 +184,7 @@ impl Row<'_> {
             caption_fault: None,
             reference: other(&REFERENCE)?,
             mask: other(&MASK)?,
+            sound: other(&SOUND)?,
         })
     }
 }
@@ -228,6 +235,7 @@ fn walk(root: &Path) -> Result<Vec<ManifestEntry>> {
             Some((Ok(Err(reason)), file)) => (None, Some(format!("{}: {reason}", file.display()))),
             Some((Err(err), _)) => (None, Some(err.to_string())),
         };
+        let sound = Some(path.with_extension(WAVE)).filter(|file| file.is_file());
         ManifestEntry {
             id: parts.join("/"),
             path,
@@ -235,6 +243,7 @@ fn walk(root: &Path) -> Result<Vec<ManifestEntry>> {
             caption_fault,
             reference: None,
             mask: None,
+            sound,
         }
     };
     Ok(found.into_iter().map(entry).collect())

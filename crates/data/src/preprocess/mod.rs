@@ -9,11 +9,13 @@ mod doctor;
 mod extract;
 mod files;
 mod frames;
+mod hearing;
 mod manifest;
 mod mask;
 mod pieces;
 mod resampled;
 mod run;
+mod sounds;
 mod suggest;
 mod text;
 mod texts;
@@ -39,6 +41,7 @@ pub use texts::{preprocess_texts, read_captions};
 pub use together::{Helpers, Tensors};
 
 use crate::clip::Clip;
+use crate::media::Waveform;
 use crate::store::Fingerprint;
 
 /// A rate of frames as it is told: with three decimals at the most.
@@ -76,6 +79,18 @@ pub struct RgbFrame {
 /// The frames of a clip, one after the other, each read when it is asked for.
 pub type Frames<'a> = Box<dyn Iterator<Item = Result<RgbFrame, Cause>> + 'a>;
 
+/// The sound of a clip, read as it is asked for.
+pub struct Sound<'a> {
+    /// Samples per second.
+    pub sample_rate: u32,
+    /// How many samples there are for every moment.
+    pub channels: usize,
+    /// Seconds from the first frame of the clip to the first sample; below 0 if the sound comes first.
+    pub delay: f64,
+    /// Some moments at a time, the samples of each beside each other.
+    pub samples: Box<dyn Iterator<Item = Result<Vec<f32>, Cause>> + 'a>,
+}
+
 /// Reads clips and pictures.
 pub trait Media {
     /// What a file holds, without reading all of it.
@@ -96,6 +111,22 @@ pub trait Media {
     /// It cannot be read.
     fn frames_strictly(&self, path: &Path) -> Result<Frames<'_>, Cause> {
         self.frames(path)
+    }
+
+    /// Whether a file has a sound, as far as it can be told without decoding it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn sounds(&self, _path: &Path) -> Result<bool, Cause> {
+        Ok(false)
+    }
+
+    /// The sound of a file, from the beginning on, if it has one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn sound(&self, _path: &Path) -> Result<Option<Sound<'_>>, Cause> {
+        Ok(None)
     }
 
     /// Hands out frame after frame, until there are no more or it is told to stop.
@@ -137,6 +168,14 @@ pub trait Encode {
     /// It cannot be encoded.
     fn shown(&mut self, _clip: &Clip) -> Result<BTreeMap<String, TensorData>, Cause> {
         Ok(BTreeMap::new())
+    }
+
+    /// The latents `[C, t, bins]` of a sound of so many seconds; none of a model without sound.
+    ///
+    /// # Errors
+    /// It cannot be encoded.
+    fn sound(&mut self, _sound: &Waveform, _seconds: f64) -> Result<Option<TensorData>, Cause> {
+        Ok(None)
     }
 
     /// The embeddings of a caption, `[L, D]` each and without padding, by key. Keys begin with

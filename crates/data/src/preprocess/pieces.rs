@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::doctor::{Planned, Reason};
 use super::frames::fit;
 use super::mask::generated;
+use super::sounds::Sounds;
 use super::{Cause, Frames, Media, RgbFrame};
 use crate::clip::Clip;
+use crate::media::Waveform;
 use crate::store::Bucket;
 
 /// What a file is to a sample.
@@ -22,6 +25,7 @@ pub(super) enum Role {
 pub struct Pieces<'a> {
     media: &'a dyn Media,
     open: BTreeMap<Role, Open<'a>>,
+    sounds: Sounds<'a>,
 }
 
 /// A clip that is being read.
@@ -40,7 +44,15 @@ struct Open<'a> {
 impl<'a> Pieces<'a> {
     /// Pieces of clips that `media` reads.
     pub fn of(media: &'a dyn Media) -> Pieces<'a> {
-        Pieces { media, open: BTreeMap::new() }
+        Pieces { media, open: BTreeMap::new(), sounds: Sounds::default() }
+    }
+
+    /// What is heard while a clip is seen, and for how many seconds; none if it has no sound.
+    ///
+    /// # Errors
+    /// It cannot be read, or lasts too long.
+    pub(super) fn sound(&mut self, clip: &Planned) -> Result<Option<(Waveform, f64)>, Reason> {
+        self.sounds.of(self.media, clip)
     }
 
     /// The frames of a clip from `first` on in the size of a bucket, where the next piece begins at `next`.

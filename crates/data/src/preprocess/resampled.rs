@@ -3,7 +3,7 @@
 use std::iter;
 use std::path::Path;
 
-use super::{Cause, Frames, Media, Probe, rounded};
+use super::{Cause, Frames, Media, Probe, Sound, rounded};
 
 /// Rates that differ by less are called the same: 23.976 is 24.
 const SAME: f64 = 0.01;
@@ -61,6 +61,15 @@ impl Media for Resampled<'_> {
                 }
             }
         })))
+    }
+
+    fn sounds(&self, path: &Path) -> Result<bool, Cause> {
+        self.media.sounds(path)
+    }
+
+    /// Leaving frames out changes no time.
+    fn sound(&self, path: &Path) -> Result<Option<Sound<'_>>, Cause> {
+        self.media.sound(path)
     }
 }
 

@@ -11,7 +11,9 @@ use super::pieces::{Pieces, Role};
 use super::together::{Tensors, Together};
 use super::{Cause, Encode, Media};
 use crate::error::{Error, Result};
-use crate::store::{LATENTS, MASK, Origin, REF_LATENTS, RefOrigin, Sample, Writer, hash_parts};
+use crate::store::{
+    AUDIO_LATENTS, LATENTS, MASK, Origin, REF_LATENTS, RefOrigin, Sample, Writer, hash_parts,
+};
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -183,6 +185,12 @@ fn source_hash(clip: &Planned) -> Option<String> {
     parts.extend(first.as_ref().map(|first| first.as_bytes()));
     // The same for references that are as large and as fast as their clips.
     parts.extend(other.as_ref().map(|other| other.as_bytes()));
+    // A sound that is in the clip is told by it.
+    let sound = match clip.sound.as_ref().filter(|sound| **sound != clip.path) {
+        Some(path) => Some(format!("sound {}", hash(path)?)),
+        None => None,
+    };
+    parts.extend(sound.as_ref().map(|sound| sound.as_bytes()));
     Some(hash_parts(&parts))
 }
 
@@ -204,9 +212,10 @@ pub fn tensors_of(
     let factors = encode.factors();
     let mask = clip.mask.as_ref().map(|mask| mask.read(pieces, (span, &clip.bucket), factors));
     let mask = mask.transpose();
-    let mask = match mask {
-        Ok(mask) => mask,
-        Err(reason) => return Ok(Err(reason)),
+    let sound = pieces.sound(clip);
+    let (mask, sound) = match (mask, sound) {
+        (Ok(mask), Ok(sound)) => (mask, sound),
+        (Err(reason), _) | (_, Err(reason)) => return Ok(Err(reason)),
     };
     let mut tensors: Tensors = encode.text(&clip.caption).map_err(failed)?;
     let latents = encode.clip(&frames).map_err(failed)?;
@@ -216,6 +225,10 @@ pub fn tensors_of(
     }
     tensors.insert(LATENTS.to_owned(), latents);
     tensors.extend(encode.shown(&frames).map_err(failed)?);
+    if let Some((wave, seconds)) = sound {
+        let latents = encode.sound(&wave, seconds).map_err(failed)?;
+        tensors.extend(latents.map(|latents| (AUDIO_LATENTS.to_owned(), latents)));
+    }
     if let Some(Reference { path, bucket, fps }) = &clip.reference {
         // A picture stands for every piece; a clip is used from the same moment on.
         let is_still = bucket.frames == 1;

@@ -99,6 +99,11 @@ impl Dataset {
         Ok(())
     }
 
+    /// How many samples have a key.
+    pub fn holding(&self, key: &str) -> usize {
+        self.samples.iter().filter(|it| it.tensors.contains_key(key)).count()
+    }
+
     /// Reads every shard and compares its hash.
     ///
     /// # Errors

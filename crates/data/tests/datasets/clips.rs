@@ -180,6 +180,7 @@ fn tables_of_every_kind_list_the_same() {
             caption_fault: None,
             reference: Some(folder.path().join("r.mp4")),
             mask: None,
+            sound: None,
         },
         ManifestEntry {
             id: "2.mp4".into(),
@@ -188,14 +189,15 @@ fn tables_of_every_kind_list_the_same() {
             caption_fault: None,
             reference: None,
             mask: Some(folder.path().join("a/m.png")),
+            sound: Some(folder.path().join("s.wav")),
         },
     ];
-    let csv = "caption,other,path,reference,mask\n\"red, and round\",x,a/1.mp4,r.mp4,\n\
-               ,,2.mp4,,a/m.png\n";
+    let csv = "caption,other,path,reference,mask,audio\n\"red, and round\",x,a/1.mp4,r.mp4,,\n\
+               ,,2.mp4,,a/m.png,s.wav\n";
     let json = r#"[{"path": "a/1.mp4", "caption": "red, and round", "reference": "r.mp4"},
-                   {"caption": null, "video": "2.mp4", "mask": "a/m.png"}]"#;
+                   {"caption": null, "video": "2.mp4", "mask": "a/m.png", "sound": "s.wav"}]"#;
     let jsonl = "{\"media_path\": \"a/1.mp4\", \"text\": \"red, and round\", \"reference_video\": \"r.mp4\"}\n\n\
-                 {\"path\": \"2.mp4\", \"caption\": \"\", \"mask\": \"a/m.png\"}\n";
+                 {\"path\": \"2.mp4\", \"caption\": \"\", \"mask\": \"a/m.png\", \"audio\": \"s.wav\"}\n";
     for (name, text) in [("t.csv", csv), ("t.json", json), ("t.jsonl", jsonl)] {
         assert_eq!(find_sources(&put(name, text)).unwrap(), expected, "{name}");
     }

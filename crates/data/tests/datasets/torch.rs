@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{DType, TensorData};
-use data::import::Preprocessed;
-use data::preprocess::Summary;
+use data::import::{Features, Finish, Preprocessed};
+use data::preprocess::{Cause, Summary};
 use data::store::{Dataset, Fingerprint, Writer};
 use data::torch::Object;
 use safetensors::SafeTensors;
@@ -77,11 +77,24 @@ fn nothing_is_run_and_what_would_be_is_named() {
     assert!(Object::read(&folder.path().join("none.pt")).is_err());
 }
 
+/// A model that reads features as they are.
+struct AsItIs;
+
+impl Finish for AsItIs {
+    fn factors(&self) -> [usize; 3] {
+        [8, 32, 32]
+    }
+
+    fn text(&mut self, _: &Features) -> Result<Option<TensorData>, Cause> {
+        Ok(None)
+    }
+}
+
 fn import(from: &str, to: &Path) -> Summary {
     let folder = Preprocessed::open(&goldens().join(from)).unwrap();
     let fingerprint = Fingerprint::new([("video", "v".to_owned())]);
     let mut writer = Writer::open(to, &fingerprint, 1 << 20).unwrap();
-    folder.import([8, 32, 32], &mut writer, &mut |_| {}, &AtomicBool::new(false)).unwrap()
+    folder.import(&mut AsItIs, &mut writer, &mut |_| {}, &AtomicBool::new(false)).unwrap()
 }
 
 #[test]
@@ -144,7 +157,7 @@ fn a_sample_that_is_not_whole_is_skipped_with_its_reason() {
     let fingerprint = Fingerprint::default();
     let mut writer = Writer::open(&folder.path().join("to"), &fingerprint, 1 << 20).unwrap();
     let summary =
-        from.import([8, 32, 32], &mut writer, &mut |_| {}, &AtomicBool::new(false)).unwrap();
+        from.import(&mut AsItIs, &mut writer, &mut |_| {}, &AtomicBool::new(false)).unwrap();
     assert_eq!(summary.written, 1);
     let reasons: Vec<String> =
         summary.failed.iter().map(|own| format!("{}: {}", own.id, own.reason)).collect();

@@ -89,6 +89,11 @@ impl AudioClock {
         f64::from(self.rate) / f64::from(self.hop) / f64::from(self.factor)
     }
 
+    /// How many latents a sound of so many seconds has: of two equally near numbers the even one.
+    pub fn steps(&self, seconds: f64) -> f64 {
+        (seconds * self.latents_per_second()).round_ties_even()
+    }
+
     /// Positions `[batch, 1, latents, 2]` in seconds.
     pub fn positions(&self, latents: usize, batch: usize, device: &Device) -> Tensor<4> {
         let factor = f64::from(self.factor);

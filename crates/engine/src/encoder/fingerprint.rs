@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use data::store::Fingerprint;
-use families::TextRules;
+use families::{Sound, TextRules};
 use folder::ModelFolder;
 
 use crate::error::Result;
@@ -25,6 +25,7 @@ pub(super) fn of(
     folder: &ModelFolder,
     rules: TextRules,
     sees_pictures: bool,
+    sound: Option<&Sound>,
 ) -> Result<Fingerprint> {
     let [encoder, tokenizer] = names(0);
     let class = |component: &str| folder.class_of(component).unwrap_or("unknown").to_owned();
@@ -47,6 +48,10 @@ pub(super) fn of(
         files.push(folder.component("image_processor")?.join("preprocessor_config.json"));
         let image = format!("{} {}", class("image_encoder"), hash_files(&files)?);
         all.0.insert("image".to_owned(), image);
+    }
+    if let Some([vae, _]) = sound.and_then(|own| own.components) {
+        let audio = format!("{} {}", class(vae), hash_files(&network(folder, vae)?)?);
+        all.0.insert("audio".to_owned(), audio);
     }
     Ok(all)
 }

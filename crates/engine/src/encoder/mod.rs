@@ -8,7 +8,8 @@ use std::path::Path;
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use data::Clip;
-use data::media::Frame;
+use data::import::{Features, Finish};
+use data::media::{Frame, Waveform};
 use data::preprocess::{Cause, Encode};
 use data::store::{BESIDE, Fingerprint, IMAGE, TEXT};
 use families::{Condition, Description, EntersAs, Text, TextRules};
@@ -19,6 +20,8 @@ pub use self::sizes::ClipSizes;
 use crate::error::{Error, Result};
 use crate::finite;
 use crate::scene::picture_channels;
+use crate::sizes::check_sound;
+use crate::sound::SoundParts;
 use crate::source_image::SourceImage;
 use crate::text::TextEncoder;
 use crate::vision::Vision;
@@ -33,12 +36,13 @@ pub struct EncoderSetup {
     pub dtype: FloatDType,
 }
 
-/// The VAE and the text encoder of a diffusers folder. Weights are read when they are first needed.
+/// The VAEs and the text encoder of a diffusers folder. Weights are read when they are first needed.
 pub struct FolderEncoder {
     setup: EncoderSetup,
     description: Description,
     text: TextEncoder,
     vae: Component,
+    sound: SoundParts,
     vision: Option<Vision>,
     sizes: ClipSizes,
     fingerprint: Fingerprint,
@@ -65,9 +69,11 @@ impl FolderEncoder {
             Some(_) => Some(Vision::open(&folder)?),
             None => None,
         };
-        let fingerprint = fingerprint::of(&folder, text.rules(), vision.is_some())?;
+        let sound = SoundParts::open(&folder, &description)?;
+        let heard = description.sound.as_ref();
+        let fingerprint = fingerprint::of(&folder, text.rules(), vision.is_some(), heard)?;
         let setup = setup.clone();
-        Ok(FolderEncoder { setup, description, text, vae, vision, sizes, fingerprint })
+        Ok(FolderEncoder { setup, description, text, vae, sound, vision, sizes, fingerprint })
     }
 
     /// What clips the model takes.
@@ -93,6 +99,7 @@ impl FolderEncoder {
     pub fn close(&mut self) {
         self.text.close();
         self.vae.close();
+        self.sound.close();
         self.vision.iter_mut().for_each(Vision::close);
     }
 
@@ -109,6 +116,16 @@ impl FolderEncoder {
         frames.map_err(|err| Error::Unknown(err.to_string()))?;
         let latents = self.encode(pixels(clip, &device))?;
         Ok(latents.squeeze_dim::<4>(0).cast(dtype).into_data())
+    }
+
+    /// Latents `[C, t, bins]` of a sound, as many as a clip of so many seconds has in a request.
+    fn heard(&mut self, sound: &Waveform, seconds: f64) -> Result<Option<TensorData>> {
+        let EncoderSetup { device, dtype } = self.setup.clone();
+        let Some(codec) = &self.description.sound else { return Ok(None) };
+        let steps = check_sound(self.description.geometry.clock.steps(seconds))?;
+        let heard = (&sound.split()[..], sound.sample_rate);
+        let latents = self.sound.encode(codec, heard, steps, &device)?;
+        Ok(Some(latents.squeeze_dim::<3>(0).cast(dtype).into_data()))
     }
 
     /// Latents `[1, C, f, h, w]` of pixels `[1, 3, F, H, W]` from -1 to 1.
@@ -173,7 +190,32 @@ impl Encode for FolderEncoder {
         Ok(self.pictures(clip)?)
     }
 
+    fn sound(&mut self, sound: &Waveform, seconds: f64) -> Result<Option<TensorData>, Cause> {
+        Ok(self.heard(sound, seconds)?)
+    }
+
     fn text(&mut self, caption: &str) -> Result<BTreeMap<String, TensorData>, Cause> {
         Ok(self.embedded(caption)?)
+    }
+}
+
+impl Finish for FolderEncoder {
+    fn factors(&self) -> [usize; 3] {
+        self.description.geometry.factors
+    }
+
+    fn text(&mut self, features: &Features) -> Result<Option<TensorData>, Cause> {
+        let device = self.setup.device.clone();
+        let dtype = features.video.dtype();
+        let rows = |own: &TensorData| -> Tensor<3> {
+            Tensor::<2>::from_data(own.clone().convert::<f32>(), &device).unsqueeze()
+        };
+        let counts: Vec<f32> =
+            features.counts.iter().map(|own| f32::from(u8::from(*own))).collect();
+        let length = counts.len();
+        let mask = Tensor::from_data(TensorData::new(counts, [1, length]), &device);
+        let both = [rows(&features.video), rows(&features.audio)];
+        let text = self.text.connected(both, &mask, &device)?;
+        Ok(text.map(|own| own.squeeze_dim::<2>(0).into_data().convert_dtype(dtype)))
     }
 }

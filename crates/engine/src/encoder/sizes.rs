@@ -19,6 +19,8 @@ pub struct ClipSizes {
     pub own: Bucket,
     /// Frames per second that it makes, unless it makes pictures.
     pub frame_rate: Option<f64>,
+    /// Whether it is trained with the sound of clips.
+    pub hears: bool,
 }
 
 impl ClipSizes {
@@ -55,5 +57,6 @@ pub(super) fn of(model: &Description) -> Result<ClipSizes> {
     let [frames, height, width] = model.defaults.size;
     let rules = Rules { size_step: high * rows, frame_step, ..Rules::default() };
     let frame_rate = (frame_step > 0).then_some(model.defaults.frame_rate);
-    Ok(ClipSizes { rules, own: Bucket { frames, height, width }, frame_rate })
+    let hears = model.sound.is_some();
+    Ok(ClipSizes { rules, own: Bucket { frames, height, width }, frame_rate, hears })
 }

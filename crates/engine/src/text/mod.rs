@@ -126,6 +126,20 @@ impl TextEncoder {
         self.network.close();
     }
 
+    /// What a transformer reads of features that another trainer kept of a caption, `[1, L, D]` of the video and of the
+    /// sound, of which those tokens count that `mask` `[1, L]` says; none where there is nothing between.
+    ///
+    /// # Errors
+    /// The features do not fit.
+    pub(crate) fn connected(
+        &mut self,
+        features: [Tensor<3>; 2],
+        mask: &Tensor<2>,
+        device: &Device,
+    ) -> Result<Option<Tensor<3>>> {
+        self.network.connected(features, mask, device)
+    }
+
     /// What of a caption the rules leave unread, in words that follow its name.
     ///
     /// # Errors

@@ -108,6 +108,23 @@ impl TextNetwork {
         }
     }
 
+    /// What both streams read of the features of a caption, `[1, L, D]` each, of which those tokens count that a mask
+    /// `[1, L]` says; none of an encoder that has no connectors.
+    ///
+    /// # Errors
+    /// The features do not fit, or give values that are not finite.
+    pub(super) fn connected(
+        &mut self,
+        features: [Tensor<3>; 2],
+        mask: &Tensor<2>,
+        device: &Device,
+    ) -> Result<Option<Tensor<3>>> {
+        let TextNetwork::Connected(own) = self else { return Ok(None) };
+        let store = own.connecting.open(device)?;
+        let streams = own.connectors.connected(&Weights::new(store), features, mask)?;
+        own.both(streams, device).map(Some)
+    }
+
     /// The embedding `[1, L, D]` of a caption, and which of its tokens count, `[1, L]`.
     ///
     /// # Errors
@@ -189,9 +206,14 @@ impl Connected {
         });
         let padded: Vec<Tensor<3>> = padded.collect();
         let store = self.connecting.open(device)?;
-        let Tracks { video, audio } = self.connectors.apply(&Weights::new(store), &padded, mask)?;
-        let both = Tensor::cat(video.into_iter().chain(audio).collect(), 2);
-        finite::check(&both, "the connectors of the text encoder", store)?;
+        let streams = self.connectors.apply(&Weights::new(store), &padded, mask)?;
+        self.both(streams, device)
+    }
+
+    /// What two streams read as one, the video's values first.
+    fn both(&mut self, streams: Tracks<Tensor<3>>, device: &Device) -> Result<Tensor<3>> {
+        let both = Tensor::cat(streams.into_iter().collect(), 2);
+        finite::check(&both, "the connectors of the text encoder", self.connecting.open(device)?)?;
         Ok(both)
     }
 }

@@ -35,8 +35,8 @@ pub(super) struct MoreArguments {
     /// The same of the sound [default: the model's]
     #[arg(long, value_name = "R")]
     audio_guidance_rescale: Option<f64>,
-    /// Whose noise levels count where video and sound meet: as the model was trained (original), or as
-    /// diffusers has it with use_cross_timestep (other) or without (own) [default: original]
+    /// Whose noise levels count where video and sound meet: as the model was published (original), or as
+    /// diffusers has it with use_cross_timestep (other) or without (own) [default: as it was trained]
     #[arg(long, value_enum)]
     cross_timestep: Option<CrossTimestep>,
 }

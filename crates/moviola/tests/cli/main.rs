@@ -13,6 +13,7 @@ mod folder;
 mod generate;
 mod gguf;
 mod going;
+mod hearing;
 mod inputs;
 mod inspect;
 mod machine;

@@ -41,7 +41,7 @@ impl Workplace {
     }
 
     /// A video of 8 frames a second with a caption beside it.
-    fn video(&self, name: &str, size: [usize; 2], frames: usize, caption: &str) {
+    pub(crate) fn video(&self, name: &str, size: [usize; 2], frames: usize, caption: &str) {
         self.video_at(8, name, size, frames, caption);
     }
 

@@ -15,9 +15,6 @@ const SOURCES: [(&str, &str); 4] = [
     ("video_masks", "mask"),
 ];
 
-/// The source of a sound's text.
-const TEXT_AUDIO: &str = "text_audio";
-
 /// The strategy.
 pub(super) fn strategy(foreign: &mut Foreign) -> Value {
     foreign.section(SECTION);
@@ -61,7 +58,7 @@ fn text_to_video(foreign: &mut Foreign) -> Value {
     json!({
         "name": "flexible",
         "video": { "generated": true, "source": "latents", "conditions": conditions },
-        "audio": { "generated": true, "source": source, "text": TEXT_AUDIO },
+        "audio": { "generated": true, "source": source },
     })
 }
 
@@ -109,9 +106,6 @@ fn modality(foreign: &mut Foreign, name: &str) -> Option<Value> {
         }
     };
     let mut modality = json!({ "generated": generated, "source": own });
-    if name == "audio" {
-        modality["text"] = json!(TEXT_AUDIO);
-    }
     let conditions = foreign.list(&key("conditions")).unwrap_or_default();
     let conditions: Vec<Value> = conditions
         .iter()

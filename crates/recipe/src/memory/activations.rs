@@ -72,7 +72,7 @@ impl Width {
                 Some(Split::Channels) | None => [1, 1],
             };
             let own = (inputs as u64).div_ceil(part_in) + (outputs as u64).div_ceil(part_out);
-            block[usize::from(name.contains(".audio."))] += own;
+            block[usize::from(name.contains(".audio"))] += own;
             stream = stream.max(inputs.min(outputs) as u64);
             widest = widest.max(inputs.max(outputs) as u64);
         }
@@ -172,9 +172,10 @@ impl Recipe {
             let sample = samples.read(index)?;
             let used = |key: &String| key.contains("latents") && sources.contains(key);
             for (key, data) in sample.tensors.iter().filter(|(key, _)| used(key)) {
+                // A moment of a sound is a token with all of its bins.
                 let values = data.shape()[1..].iter().product::<usize>();
                 match key.contains("audio") {
-                    true => audio += values as u64,
+                    true => audio += data.shape()[1] as u64,
                     false => video += values.div_ceil(patch) as u64,
                 }
             }

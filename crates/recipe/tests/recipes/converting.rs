@@ -88,7 +88,7 @@ fn a_whole_config_becomes_a_recipe() {
         ("/strategy/video/conditions/3/columns", json!([32, 576])),
         ("/strategy/video/conditions/4/source", json!("mask")),
         ("/strategy/audio/generated", json!(false)),
-        ("/strategy/audio/text", json!("text_audio")),
+        ("/strategy/audio/text", json!("text")),
         ("/levels/video/deviation", json!(1.5)),
         ("/levels/video/floor", json!(1e-3)),
         ("/data/source/path", json!("/clips/ready-dataset")),

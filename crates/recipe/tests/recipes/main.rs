@@ -18,4 +18,5 @@ mod reading;
 mod resuming;
 mod roles;
 mod sampling;
+mod sounding;
 mod validation;

@@ -154,3 +154,28 @@ fn a_sound_is_generated_without_a_video() {
         |inputs: &train::ModelInputs| values(&inputs.seen.inputs.audio.as_ref().unwrap().tokens);
     assert_eq!(tokens(&inputs), tokens(&beside));
 }
+
+/// A sample without a sound teaches the video alone, with the draws it would have beside one; where the sound is all
+/// there is to learn, or is what a video is made for, it cannot be missing.
+#[test]
+fn a_batch_without_sound_teaches_the_video_alone() {
+    let whole = batch(3, [2, 1, 2]);
+    let mut silent = whole.clone();
+    silent.fields.remove("audio_latents");
+    let beside = prepare(mode(true, true, json!([])), &whole, 1);
+    let alone = prepare(mode(true, true, json!([])), &silent, 1);
+    assert!(alone.seen.inputs.audio.is_none() && alone.targets.audio.is_none());
+    let tokens =
+        |inputs: &train::ModelInputs| values(&inputs.seen.inputs.video.as_ref().unwrap().tokens);
+    assert_eq!(tokens(&alone), tokens(&beside));
+    let own = strategy(json!({ "name": "text_to_video", "audio": "audio_latents" })).unwrap();
+    assert_eq!(own.optional().as_deref(), Some("audio_latents"));
+    let loss = own.loss(&answer(&alone), &alone);
+    assert_eq!(values(&loss.total()), values(loss.tracks.video.as_ref().unwrap()));
+    for config in [mode(true, false, json!([])), json!({ "name": "text_to_audio" })] {
+        let own = strategy(config).unwrap();
+        assert_eq!(own.optional(), None);
+        let refused = own.scene(&silent, &train::Draws::new(0, 1, 0, 3)).unwrap_err().to_string();
+        assert!(refused.contains("audio_latents"), "{refused}");
+    }
+}

@@ -5,6 +5,7 @@ use nn::{
     Bands, Dit, Error, Forward, Inputs, Levels, Linear, Modality, Prediction, Result, Sizes,
     Tracks, Weights,
 };
+use serde::{Deserialize, Serialize};
 
 use super::blocks::{Head, Sites, StreamBlock};
 use super::conditions::Conditions;
@@ -22,7 +23,10 @@ pub struct Ltx2 {
 
 /// Whose noise levels modulate a stream where it meets the other, and open its gate. They agree where all
 /// tokens of both streams have one level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum CrossLevels {
     /// Its own tokens' modulate it, the other's as a whole opens its gate: how the model was trained.
     #[default]

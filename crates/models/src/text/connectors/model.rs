@@ -49,7 +49,33 @@ impl Connectors {
         mask: &Tensor<2>,
     ) -> Result<Tracks<Tensor<3>>> {
         self.check(states, mask)?;
-        let [video, audio] = self.features(weights, states, mask)?;
+        let features = self.features(weights, states, mask)?;
+        self.connected(weights, features, mask)
+    }
+
+    /// The same of features, `[B, L, D]` of the video and of the sound, as other trainers keep them.
+    ///
+    /// # Errors
+    /// A parameter is missing or misshapen, or the features do not fit.
+    pub fn connected(
+        &self,
+        weights: &Weights<'_>,
+        [video, audio]: [Tensor<3>; 2],
+        mask: &Tensor<2>,
+    ) -> Result<Tracks<Tensor<3>>> {
+        let ConnectorsConfig { video: own, audio: other, .. } = &self.config;
+        self.check_length(mask)?;
+        let [batch, length] = mask.dims();
+        for (features, own) in [(&video, own), (&audio, other)] {
+            let want = [batch, length, own.width()];
+            if features.dims() != want {
+                return Err(Error::Shape {
+                    what: "the shape of the features of a caption",
+                    got: format!("{:?}", features.dims()),
+                    want: format!("the connectors take {want:?}"),
+                });
+            }
+        }
         let order = Order::new(mask);
         let connect = |name, own, x| self.connect(&weights.at(name), own, x, &order);
         Ok(Tracks {
@@ -74,6 +100,12 @@ impl Connectors {
                 format!("mask and config want {want:?}"),
             );
         }
+        self.check_length(mask)
+    }
+
+    fn check_length(&self, mask: &Tensor<2>) -> Result<()> {
+        let wrong = |what, got: String, want: String| Err(Error::Shape { what, got, want });
+        let [_, length] = mask.dims();
         for own in [&self.config.video, &self.config.audio] {
             if !length.is_multiple_of(own.registers) {
                 let want =
