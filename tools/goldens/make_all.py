@@ -45,6 +45,7 @@ SCRIPTS = [
     "blocks.py",
     "ltx2_folder.py",
     "ltx2_pipeline.py",
+    "ltx2_stages.py",
 ]
 
 

@@ -12,13 +12,14 @@ use folder::{Component, Loras, ModelFolder, Rename, Storage};
 use nn::{CacheReport, OneDevice, Precision, Quantization, Schedule, Store};
 use parallel::{PipeFusion, Plan, Strips};
 
+use crate::enlarging::Upsampler;
 use crate::error::{Error, Field, Result};
 use crate::job::Job;
 use crate::progress::Progress;
 use crate::replica::Replica;
 use crate::request::Request;
 use crate::sound::SoundParts;
-use crate::stages::Prepared;
+use crate::stages::{Ask, Begun, Prepared, Samples};
 use crate::tensors;
 use crate::text::PromptEncoder;
 use crate::vision::Vision;
@@ -57,6 +58,8 @@ pub struct Setup {
     pub loras: Vec<LoraSource>,
     /// Low-rank changes to the second expert.
     pub second_loras: Vec<LoraSource>,
+    /// The folder of what makes latents larger, for requests of two stages.
+    pub upsampler: Option<PathBuf>,
 }
 
 impl Setup {
@@ -74,6 +77,7 @@ impl Setup {
             transformer: None,
             loras: Vec::new(),
             second_loras: Vec::new(),
+            upsampler: None,
         }
     }
 }
@@ -89,6 +93,7 @@ pub struct Pipeline {
     pub(crate) vae: Component,
     pub(crate) sound: SoundParts,
     pub(crate) vision: Option<Vision>,
+    pub(crate) upsampler: Option<Upsampler>,
 }
 
 /// Receives what is made, so that no one need hold a whole clip.
@@ -174,7 +179,17 @@ impl Pipeline {
             Some(_) => Some(Vision::open(&folder)?),
             None => None,
         };
-        Ok(Pipeline { setup: setup.clone(), description, text, transformers, vae, sound, vision })
+        let upsampler = setup.upsampler.as_ref().map(|path| Upsampler::open(path, &description));
+        Ok(Pipeline {
+            setup: setup.clone(),
+            upsampler: upsampler.transpose()?,
+            description,
+            text,
+            transformers,
+            vae,
+            sound,
+            vision,
+        })
     }
 
     /// A model that is in memory only: one in training, of a family that needs no encoders.
@@ -193,6 +208,7 @@ impl Pipeline {
             vae: Component::of(Store::new("no parameters")),
             sound: SoundParts::none(),
             vision: None,
+            upsampler: None,
         })
     }
 
@@ -242,7 +258,7 @@ impl Pipeline {
     /// # Errors
     /// The request does not fit the model.
     pub fn is_guided(&self, request: &Request) -> Result<bool> {
-        self.job(request).map(|job| job.sampler.is_guided(&job.tracks))
+        self.job(request).map(|job| job.asked().sampler.is_guided(&job.tracks))
     }
 
     /// The same model for a rank of a mesh, whose ranks run requests together as a plan says.
@@ -269,13 +285,14 @@ impl Pipeline {
     /// # Errors
     /// Their files cannot be read any more.
     pub fn open_all(&mut self) -> Result<()> {
-        let Pipeline { setup, text, transformers, vae, sound, vision, .. } = self;
+        let Pipeline { setup, text, transformers, vae, sound, vision, upsampler, .. } = self;
         for component in transformers.iter_mut().chain([vae]) {
             component.open(&setup.device)?;
         }
         text.open_weights(&setup.device)?;
         sound.open_weights(&setup.device)?;
-        vision.iter_mut().try_for_each(|vision| vision.open_weights(&setup.device))
+        vision.iter_mut().try_for_each(|vision| vision.open_weights(&setup.device))?;
+        upsampler.iter_mut().try_for_each(|upsampler| upsampler.open_weights(&setup.device))
     }
 
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.
@@ -314,26 +331,29 @@ impl Pipeline {
         let Some(deal) = replica.deal() else { return replica.collect(None, (progress, frames)) };
         let preparing = replica.busy("the preparation of a request");
         self.hold_what_is_needed(request, job)?;
-        let captions = match &job.captions {
+        let asked = job.asked();
+        let captions = match &asked.captions {
             Some(captions) => captions.of(deal.prompts(request)),
-            None => self.encode(request, job, deal.prompts(request), progress)?,
+            None => self.encode(request, asked, deal.prompts(request), progress)?,
         };
         self.release(|own| own.text.close());
-        let conditionings = self.condition(job, progress)?;
-        self.release(|own| {
-            own.vae.close();
-            own.sound.close();
-            own.vision.iter_mut().for_each(Vision::close);
-        });
-        if self.setup.residency == Residency::Kept && self.setup.mesh.world().size() > 1 {
-            // Others wait for a rank that opens its weights as long as for one that encodes.
-            let Pipeline { setup, transformers, .. } = &mut *self;
-            transformers.iter_mut().try_for_each(|own| own.open(&setup.device).map(drop))?;
-        }
         drop(preparing);
-        let prepared = Prepared { captions, conditionings };
-        let sampled = self.sample(request, job, &prepared, &deal, progress)?;
-        self.release(|own| own.transformers.iter_mut().for_each(Component::close));
+        let ask = Ask { request, deal: &deal, captions: &captions };
+        let begun = match (&job.first, &request.enlarging) {
+            (Some(first), Some(enlarging)) => {
+                let made = self.make(ask, first, None, progress)?;
+                let _enlarging = replica.busy("making latents larger");
+                progress.begin("enlarge", 1);
+                let tokens = self.enlarge(&made, enlarging)?;
+                self.release(|own| {
+                    own.vae.close();
+                    own.upsampler.iter_mut().for_each(Upsampler::close);
+                });
+                Some(Begun { tokens, cache: made.cache })
+            }
+            _ => None,
+        };
+        let sampled = self.make(ask, job, begun, progress)?;
         let _decoding = replica.busy("decoding");
         if replica.leads() || self.setup.strips.is_some() {
             let mut relay = replica.relay(deal.samples.start);
@@ -349,6 +369,33 @@ impl Pipeline {
             own.sound.close();
         });
         replica.collect(Some(output), (progress, frames))
+    }
+
+    /// Encodes what is given for a job and samples it.
+    fn make(
+        &mut self,
+        ask: Ask<'_>,
+        job: &Job,
+        begun: Option<Begun>,
+        progress: &mut dyn Progress,
+    ) -> Result<Samples> {
+        let replica = Replica::of(&self.setup.mesh, job.samples);
+        let preparing = replica.busy("the preparation of a request");
+        let conditionings = self.condition(job, progress)?;
+        self.release(|own| {
+            own.vae.close();
+            own.sound.close();
+            own.vision.iter_mut().for_each(Vision::close);
+        });
+        if self.setup.residency == Residency::Kept && self.setup.mesh.world().size() > 1 {
+            // Others wait for a rank that opens its weights as long as for one that encodes.
+            let Pipeline { setup, transformers, .. } = &mut *self;
+            transformers.iter_mut().try_for_each(|own| own.open(&setup.device).map(drop))?;
+        }
+        drop(preparing);
+        let sampled = self.sample(ask, job, Prepared { conditionings, begun }, progress)?;
+        self.release(|own| own.transformers.iter_mut().for_each(Component::close));
+        Ok(sampled)
     }
 
     /// A stage of blocks opens what it asks for and nothing else, unless all is open already: thread ranks share one

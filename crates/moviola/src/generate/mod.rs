@@ -2,6 +2,7 @@
 
 mod arguments;
 mod asks;
+mod enlarging;
 mod more;
 mod record;
 mod replay;
@@ -184,6 +185,7 @@ impl<'a> Run<'a> {
             transformer: ask.transformer.clone(),
             loras: ask.lora.clone(),
             second_loras: ask.second_lora.clone(),
+            upsampler: ask.enlarging.folder()?,
             ..setup(&ask.device, ask.dtype, ask.quantize, ask.offload)?
         };
         let pipeline = Pipeline::open(&self.model, &setup)?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::{Used, file_fingerprint, model_fingerprint};
+use engine::{EnlargedUsed, Used, file_fingerprint, model_fingerprint};
 use folder::lora::LoraSource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::arguments::{Arguments, Dtype, Quantize};
 use super::more::MoreArguments;
 use crate::clock::Clock;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::layout::LayoutArguments;
 use crate::threads;
 
@@ -43,6 +43,12 @@ pub(super) struct Record {
     pub(super) solver_options: Map<String, Value>,
     pub(super) steps: usize,
     pub(super) timesteps: Vec<f64>,
+    /// Noise levels, where they were not the scheduler's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sigmas: Option<Vec<f64>>,
+    /// The second of two stages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) enlarged: Option<Enlarged>,
     pub(super) guidance: f64,
     pub(super) guidance_2: Option<f64>,
     #[serde(default)]
@@ -83,6 +89,31 @@ pub(super) struct Record {
     /// How long all took until this was written.
     pub(super) seconds: f64,
     pub(super) seconds_to_first_step: Option<f64>,
+}
+
+/// How a smaller clip became a larger one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Enlarged {
+    pub(super) upsampler: Input,
+    /// Frames, height and width of the smaller clip.
+    pub(super) from: [usize; 3],
+    pub(super) sigmas: Vec<f64>,
+    pub(super) timesteps: Vec<f64>,
+    pub(super) adain: f64,
+    pub(super) tone_map: f64,
+}
+
+impl Enlarged {
+    fn of(used: &EnlargedUsed, upsampler: &Input) -> Enlarged {
+        Enlarged {
+            upsampler: upsampler.clone(),
+            from: used.from,
+            sigmas: used.levels.clone(),
+            timesteps: used.timesteps.clone(),
+            adain: used.adain,
+            tone_map: used.tone_map,
+        }
+    }
 }
 
 /// A file that was read.
@@ -134,6 +165,7 @@ pub(super) struct Inputs {
     prompt_embeds: Option<Input>,
     noise: Option<Input>,
     given: Vec<Input>,
+    upsampler: Option<Input>,
 }
 
 impl Inputs {
@@ -153,6 +185,10 @@ impl Inputs {
             let own = Input::of(&given.path)?;
             Ok(Input { role: Some(given.role.to_string()), frame: given.frame, scale, ..own })
         });
+        let upsampler = arguments.enlarging.folder()?.map(|folder| {
+            let file = arguments.enlarging.upsampler.clone().unwrap_or_default();
+            Ok::<_, Failure>(Input { file, ..Input::of(&folder)? })
+        });
         Ok(Inputs {
             instructions: threads::instruction_set()?.name().to_owned(),
             layout: layout.map(|plan| arguments.layout.of_one_sample(plan)),
@@ -163,7 +199,14 @@ impl Inputs {
             prompt_embeds: one(&arguments.prompt_embeds)?,
             noise: one(&arguments.noise)?,
             given: given.collect::<Outcome<_>>()?,
+            upsampler: upsampler.transpose()?,
         })
+    }
+
+    /// The second of two stages, if there is one.
+    fn enlarged(&self, used: &Used) -> Option<Enlarged> {
+        let both = used.enlarged.as_ref().zip(self.upsampler.as_ref());
+        both.map(|(used, upsampler)| Enlarged::of(used, upsampler))
     }
 }
 
@@ -176,22 +219,20 @@ pub(super) fn record(
     (index, size): (usize, [usize; 3]),
     clock: &Clock,
 ) -> Value {
-    let [frames, height, width] = match only_audio {
-        // The clip that is not made decides how long the sound lasts.
-        true => [used.size[0], used.delivered[0], used.delivered[1]],
-        false => size,
-    };
+    // The clip that is not made decides how long the sound lasts.
+    let unmade = [used.size[0], used.delivered[0], used.delivered[1]];
+    let [frames, height, width] = if only_audio { unmade } else { size };
     let prompt = index / arguments.count.max(1);
     let first = arguments.first_sample + (prompt * arguments.count) as u64;
     let row = |input: &Option<Input>, own: Option<usize>, row: usize| {
-        input.clone().map(|input| Input { row: Some(own.unwrap_or(0) + row), ..input })
+        let row = Some(own.unwrap_or(0) + row);
+        input.clone().map(|input| Input { row, ..input })
     };
-    let folder = std::env::current_dir().unwrap_or_default().display().to_string();
     let own = Record {
         moviola: env!("CARGO_PKG_VERSION").to_owned(),
         command: "generate".to_owned(),
         format: FORMAT,
-        working_folder: folder,
+        working_folder: std::env::current_dir().unwrap_or_default().display().to_string(),
         model: arguments.model.clone().unwrap_or_default(),
         model_fingerprint: inputs.model_fingerprint.clone(),
         transformer: inputs.transformer.clone(),
@@ -208,6 +249,8 @@ pub(super) fn record(
         solver_options: used.solver.options.clone(),
         steps: used.steps,
         timesteps: used.timesteps.clone(),
+        sigmas: used.levels.clone(),
+        enlarged: inputs.enlarged(used),
         guidance: used.guidance[0],
         guidance_2: used.guidance.get(1).copied(),
         more_guidance: used.more.as_ref().map(MoreArguments::of),

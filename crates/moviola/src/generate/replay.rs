@@ -7,8 +7,9 @@ use families::Condition;
 use folder::lora::LoraSource;
 use kernels::{InstructionSet, Operands};
 
-use super::arguments::{Arguments, Dtype, Quantize, SolverName, cache};
-use super::record::{FORMAT, Input, Record};
+use super::arguments::{Arguments, Dtype, Quantize, Sigmas, SolverName, cache};
+use super::enlarging::EnlargingArguments;
+use super::record::{Enlarged, FORMAT, Input, Record};
 use crate::failure::{Failure, Outcome};
 use crate::given::GivenFile;
 use crate::hub;
@@ -127,6 +128,19 @@ impl Record {
         if now != self.model_fingerprint {
             changed.push(differs("the model", model, &self.model_fingerprint, &now));
         }
+        if let Some(Enlarged { upsampler, .. }) = &self.enlarged {
+            let folder = self.enlarging().folder()?.unwrap_or_default();
+            match Input::of(&folder) {
+                Ok(now) if now.fingerprint == upsampler.fingerprint => {}
+                Ok(now) => {
+                    let (then, now) = (&upsampler.fingerprint, &now.fingerprint);
+                    changed.push(differs("the upsampler", &upsampler.file, then, now));
+                }
+                Err(err) => {
+                    changed.push(format!("the upsampler {} is gone ({err})", upsampler.file))
+                }
+            }
+        }
         let named = |role: &'static str, all: &[Input]| -> Vec<(String, Input)> {
             all.iter()
                 .map(|own| (own.role.clone().unwrap_or(role.to_owned()), own.clone()))
@@ -178,7 +192,9 @@ impl Record {
             prompt: self.prompt.iter().cloned().collect(),
             prompts: None,
             negative: self.negative.clone(),
-            steps: (!few).then_some(self.steps),
+            steps: (!few && self.sigmas.is_none()).then_some(self.steps),
+            sigmas: self.sigmas.clone().map(Sigmas::Levels),
+            enlarging: self.enlarging(),
             solver: Some(if few { SolverName::Renoise } else { SolverName::Scheduler }),
             timesteps: few.then(|| self.timesteps.clone()),
             guidance: Some(self.guidance),
@@ -223,6 +239,16 @@ impl Record {
             arguments.given.give(GivenFile { role, path, frame: given.frame, scale });
         }
         Ok(arguments)
+    }
+
+    /// The arguments of a second stage.
+    fn enlarging(&self) -> EnlargingArguments {
+        self.enlarged.as_ref().map_or_else(EnlargingArguments::default, |own| EnlargingArguments {
+            upsampler: Some(self.resolved(&own.upsampler.file)),
+            upsampler_sigmas: Some(own.sigmas.clone()),
+            upsampler_adain: Some(own.adain),
+            upsampler_tone_map: Some(own.tone_map),
+        })
     }
 
     /// The sample to make: that of the record, or another of its prompt.
