@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use families::Description;
-use folder::{Component, Storage, Weight};
+use folder::{Component, Loras, Storage, Weight};
 use models::vae::LatentUpsampler;
 use nn::{Tracks, Weights, patchify};
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Field, Result};
 use crate::finite;
 use crate::fit::Frame;
 use crate::guidance::MoreGuidance;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, Setup};
 use crate::request::{Enlarging, Request, Solving};
 use crate::stages::Samples;
 
@@ -33,19 +33,54 @@ pub fn upsampler_folder(path: &Path) -> PathBuf {
     }
 }
 
-/// What makes latents larger, with its parameters.
+/// What makes latents larger, with its parameters, and what is run afterwards.
 #[derive(Clone)]
 pub(crate) struct Upsampler {
     network: Arc<dyn LatentUpsampler>,
     component: Component,
+    /// The transformers of the second stage, where they are others than those of the first.
+    transformers: Vec<Component>,
 }
 
 impl Upsampler {
+    /// Opens what a setup names, for a model with these `transformers`.
+    ///
+    /// # Errors
+    /// It cannot be opened, or a LoRA does not fit the model.
+    pub(crate) fn of(
+        setup: &Setup,
+        description: &Description,
+        transformers: &[Component],
+    ) -> Result<Option<Upsampler>> {
+        let more = &setup.upsampler_loras;
+        let Some(path) = &setup.upsampler else {
+            let reason = "there is no second stage without an upsampler; give one, or leave it out";
+            return match more.is_empty() {
+                true => Ok(None),
+                false => Err(Error::request(Field::UpsamplerLora, reason)),
+            };
+        };
+        let upsampler = Upsampler::open(path, description)?;
+        if more.is_empty() {
+            return Ok(Some(upsampler));
+        }
+        let adapted = transformers.iter().map(|own| {
+            let names = description.family.lora_names();
+            let sources = [&setup.loras[..], more].concat();
+            let mut own = own.clone();
+            own.close();
+            let adapted = own.adapted(Loras { sources, names });
+            adapted.map_err(|err| Error::from(err).of_field(Field::UpsamplerLora))
+        });
+        let transformers = adapted.collect::<Result<_>>()?;
+        Ok(Some(Upsampler { transformers, ..upsampler }))
+    }
+
     /// Opens the folder of such a network, or of a pipeline that holds one, and checks it; weights stay on disk.
     ///
     /// # Errors
     /// It is none, or none for this model.
-    pub(crate) fn open(path: &Path, description: &Description) -> Result<Upsampler> {
+    fn open(path: &Path, description: &Description) -> Result<Upsampler> {
         let refuse = |reason: String| Error::request(Field::Upsampler, reason);
         let Some(read) = description.family.upsampler else {
             let title = description.family.title;
@@ -62,13 +97,16 @@ impl Upsampler {
             let files = folder::weight_files(&folder)?;
             let declare = |weights: &Weights<'_>| network.declare(weights);
             let component = Component::new(files, Storage::STORED, &[], declare)?;
-            Ok(Upsampler { network: Arc::clone(&network), component })
+            Ok(Upsampler { network: Arc::clone(&network), component, transformers: Vec::new() })
         };
         open().map_err(|err| refuse(format!("{}: {err}", folder.display())))
     }
 
     pub(crate) fn open_weights(&mut self, device: &Device) -> Result<()> {
-        Ok(self.component.open(device).map(drop)?)
+        for own in self.transformers.iter_mut().chain([&mut self.component]) {
+            own.open(device)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn weights(&self) -> &[Weight] {
@@ -155,6 +193,23 @@ impl Pipeline {
             ..request.clone()
         };
         Ok([first, second])
+    }
+
+    /// Does `work` with the transformers of the second stage.
+    pub(crate) fn as_second<T>(&mut self, work: impl FnOnce(&mut Pipeline) -> T) -> T {
+        self.exchange();
+        let done = work(self);
+        self.exchange();
+        done
+    }
+
+    /// Puts the transformers of one stage into the place of the other's, where they are others.
+    fn exchange(&mut self) {
+        let Pipeline { upsampler, transformers, .. } = self;
+        let second = upsampler.as_mut().map(|own| &mut own.transformers);
+        if let Some(second) = second.filter(|second| !second.is_empty()) {
+            std::mem::swap(transformers, second);
+        }
     }
 
     /// The tokens `[samples, N, C]` that the second stage begins from: larger ones of the video that the first has made,

@@ -137,8 +137,9 @@ impl GivenMedia {
             return Ok(());
         }
         for (at, (frame, _)) in self.beside.iter().enumerate() {
-            if self.beside[..at].iter().any(|(other, _)| other == frame) {
-                let reason = format!("two pictures are given for frame {frame}; give one");
+            let prefix = self.video_prefix.as_ref().map_or(0, Pictures::len);
+            if *frame < prefix || self.beside[..at].iter().any(|(other, _)| other == frame) {
+                let reason = format!("frame {frame} is given already; give one picture for it");
                 return Err(Error::request(Field::Keyframe, reason));
             }
         }

@@ -60,6 +60,8 @@ pub struct Setup {
     pub second_loras: Vec<LoraSource>,
     /// The folder of what makes latents larger, for requests of two stages.
     pub upsampler: Option<PathBuf>,
+    /// Low-rank changes to the transformer in the second of two stages, beside the others.
+    pub upsampler_loras: Vec<LoraSource>,
 }
 
 impl Setup {
@@ -78,6 +80,7 @@ impl Setup {
             loras: Vec::new(),
             second_loras: Vec::new(),
             upsampler: None,
+            upsampler_loras: Vec::new(),
         }
     }
 }
@@ -179,10 +182,10 @@ impl Pipeline {
             Some(_) => Some(Vision::open(&folder)?),
             None => None,
         };
-        let upsampler = setup.upsampler.as_ref().map(|path| Upsampler::open(path, &description));
+        let upsampler = Upsampler::of(setup, &description, &transformers)?;
         Ok(Pipeline {
             setup: setup.clone(),
-            upsampler: upsampler.transpose()?,
+            upsampler,
             description,
             text,
             transformers,
@@ -236,6 +239,7 @@ impl Pipeline {
             adapted.close();
             *component = adapted.adapted(loras).map_err(|err| Error::from(err).of_field(field))?;
         }
+        own.upsampler = Upsampler::of(&own.setup, &own.description, &own.transformers)?;
         Ok(own)
     }
 
@@ -353,7 +357,10 @@ impl Pipeline {
             }
             _ => None,
         };
-        let sampled = self.make(ask, job, begun, progress)?;
+        let sampled = match begun {
+            None => self.make(ask, job, None, progress)?,
+            begun => self.as_second(|own| own.make(ask, job, begun, progress))?,
+        };
         let _decoding = replica.busy("decoding");
         if replica.leads() || self.setup.strips.is_some() {
             let mut relay = replica.relay(deal.samples.start);

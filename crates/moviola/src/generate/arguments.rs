@@ -15,7 +15,7 @@ use crate::layout::LayoutArguments;
 use crate::places::Kind;
 
 /// Arguments that a record tells by itself.
-const TOLD: [&str; 65] = [
+const TOLD: [&str; 66] = [
     "prompt",
     "prompts",
     "negative",
@@ -27,6 +27,7 @@ const TOLD: [&str; 65] = [
     "upsampler_sigmas",
     "upsampler_adain",
     "upsampler_tone_map",
+    "upsampler_lora",
     "guidance",
     "second_guidance",
     "audio_guidance",
@@ -284,7 +285,8 @@ pub(crate) enum Quantize {
 impl Arguments {
     /// Files that are read, which nothing may overwrite.
     pub(super) fn inputs(&self) -> Vec<PathBuf> {
-        let loras = self.lora.iter().chain(&self.second_lora).map(|lora| lora.path.clone());
+        let loras = self.lora.iter().chain(&self.second_lora).chain(&self.enlarging.upsampler_lora);
+        let loras = loras.map(|lora| lora.path.clone());
         let files =
             [&self.prompts, &self.transformer, &self.noise, &self.prompt_embeds, &self.replay];
         let upsampler =

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use engine::Enlarging;
+use folder::lora::LoraSource;
 
 use crate::failure::Outcome;
 use crate::hub;
@@ -26,6 +27,9 @@ pub(super) struct EnlargingArguments {
     /// How strongly large values of the larger latents are drawn in, 0 to 1 [default: 0]
     #[arg(long, help_heading = STAGES, value_name = "R", requires = "upsampler")]
     pub(super) upsampler_tone_map: Option<f64>,
+    /// A low-rank adapter for the steps that follow, beside --lora, and how strongly it applies; repeat it for several
+    #[arg(long, help_heading = STAGES, value_name = "FILE[:SCALE]", requires = "upsampler")]
+    pub(super) upsampler_lora: Vec<LoraSource>,
 }
 
 impl EnlargingArguments {

@@ -186,6 +186,7 @@ impl<'a> Run<'a> {
             loras: ask.lora.clone(),
             second_loras: ask.second_lora.clone(),
             upsampler: ask.enlarging.folder()?,
+            upsampler_loras: ask.enlarging.upsampler_lora.clone(),
             ..setup(&ask.device, ask.dtype, ask.quantize, ask.offload)?
         };
         let pipeline = Pipeline::open(&self.model, &setup)?;

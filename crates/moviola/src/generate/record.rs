@@ -101,10 +101,12 @@ pub(super) struct Enlarged {
     pub(super) timesteps: Vec<f64>,
     pub(super) adain: f64,
     pub(super) tone_map: f64,
+    /// LoRAs of the second stage alone.
+    pub(super) lora: Vec<Input>,
 }
 
 impl Enlarged {
-    fn of(used: &EnlargedUsed, upsampler: &Input) -> Enlarged {
+    fn of(used: &EnlargedUsed, upsampler: &Input, lora: &[Input]) -> Enlarged {
         Enlarged {
             upsampler: upsampler.clone(),
             from: used.from,
@@ -112,6 +114,7 @@ impl Enlarged {
             timesteps: used.timesteps.clone(),
             adain: used.adain,
             tone_map: used.tone_map,
+            lora: lora.to_vec(),
         }
     }
 }
@@ -166,6 +169,7 @@ pub(super) struct Inputs {
     noise: Option<Input>,
     given: Vec<Input>,
     upsampler: Option<Input>,
+    upsampler_lora: Vec<Input>,
 }
 
 impl Inputs {
@@ -200,13 +204,14 @@ impl Inputs {
             noise: one(&arguments.noise)?,
             given: given.collect::<Outcome<_>>()?,
             upsampler: upsampler.transpose()?,
+            upsampler_lora: loras(&arguments.enlarging.upsampler_lora)?,
         })
     }
 
     /// The second of two stages, if there is one.
     fn enlarged(&self, used: &Used) -> Option<Enlarged> {
         let both = used.enlarged.as_ref().zip(self.upsampler.as_ref());
-        both.map(|(used, upsampler)| Enlarged::of(used, upsampler))
+        both.map(|(used, upsampler)| Enlarged::of(used, upsampler, &self.upsampler_lora))
     }
 }
 

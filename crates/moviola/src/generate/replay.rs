@@ -146,7 +146,8 @@ impl Record {
                 .map(|own| (own.role.clone().unwrap_or(role.to_owned()), own.clone()))
                 .collect()
         };
-        let loras = [named("the LoRA", &self.lora), named("the LoRA", &self.lora_2)].concat();
+        let second = self.enlarged.as_ref().map_or(&[][..], |own| &own.lora);
+        let loras = [&self.lora, &self.lora_2, second].map(|all| named("the LoRA", all)).concat();
         let single = [
             ("the transformer", &self.transformer),
             ("the prompt embeddings", &self.prompt_embeds),
@@ -179,13 +180,6 @@ impl Record {
         let sample = self.sample_of(asked.sample, path)?;
         let moved = sample.wrapping_sub(self.sample) as usize;
         let row = |input: &Option<Input>| input.as_ref().and_then(|own| own.row);
-        let loras = |all: &[Input]| {
-            let source = |own: &Input| LoraSource {
-                path: self.path(own),
-                scale: own.scale.unwrap_or(1.0) as f32,
-            };
-            all.iter().map(source).collect()
-        };
         let file = |input: &Option<Input>| input.as_ref().map(|own| self.path(own));
         let mut arguments = Arguments {
             model: Some(model),
@@ -212,8 +206,8 @@ impl Record {
             dtype: if self.dtype == "bf16" { Dtype::Bf16 } else { Dtype::F32 },
             quantize: self.quantize.as_ref().map(|_| Quantize::Int8),
             transformer: file(&self.transformer),
-            lora: loras(&self.lora),
-            second_lora: loras(&self.lora_2),
+            lora: self.loras(&self.lora),
+            second_lora: self.loras(&self.lora_2),
             noise: file(&self.noise),
             noise_row: row(&self.noise).map(|row| row.wrapping_add(moved)),
             prompt_embeds: file(&self.prompt_embeds),
@@ -241,6 +235,15 @@ impl Record {
         Ok(arguments)
     }
 
+    /// LoRAs as they were given.
+    fn loras(&self, all: &[Input]) -> Vec<LoraSource> {
+        let source = |own: &Input| LoraSource {
+            path: self.path(own),
+            scale: own.scale.unwrap_or(1.0) as f32,
+        };
+        all.iter().map(source).collect()
+    }
+
     /// The arguments of a second stage.
     fn enlarging(&self) -> EnlargingArguments {
         self.enlarged.as_ref().map_or_else(EnlargingArguments::default, |own| EnlargingArguments {
@@ -248,6 +251,7 @@ impl Record {
             upsampler_sigmas: Some(own.sigmas.clone()),
             upsampler_adain: Some(own.adain),
             upsampler_tone_map: Some(own.tone_map),
+            upsampler_lora: self.loras(&own.lora),
         })
     }
 

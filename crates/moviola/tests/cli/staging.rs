@@ -1,8 +1,9 @@
 //! Few steps at given levels, and clips made in two stages: recorded, made again, shared by ranks, refused.
 
 use std::fs;
+use std::path::Path;
 
-use crate::folder::{Copy, goldens, read, run, values};
+use crate::folder::{Copy, goldens, read, run, values, write};
 
 const ASKED: [&str; 10] = [
     "--prompt",
@@ -116,6 +117,74 @@ fn two_stages_are_recorded_and_replayed() {
     let replay = copy.path("out.gif.json");
     let done = run(&["generate", "--replay", replay.to_str().unwrap(), "--output", "x.gif"]);
     assert!(words(&done).contains("the upsampler") && !done.status.success(), "{}", words(&done));
+}
+
+/// Writes a LoRA that changes one layer of the video's stream of the tiny folder.
+fn write_lora(path: &Path) {
+    let matrix = |rows: usize, columns: usize| {
+        let bytes = (0..rows * columns).flat_map(|at| ((at % 7) as f32 * 0.2 - 0.6).to_le_bytes());
+        (safetensors::Dtype::F32, vec![rows, columns], bytes.collect::<Vec<u8>>())
+    };
+    let layer = "transformer.transformer_blocks.0.attn1.to_q";
+    let tensors = [
+        (format!("{layer}.lora_A.weight"), matrix(2, 16)),
+        (format!("{layer}.lora_B.weight"), matrix(16, 2)),
+    ];
+    write(path, &tensors.into());
+}
+
+/// A LoRA of the second stage is in that one alone: where it begins from noise, nothing of the first is left.
+#[test]
+fn a_lora_of_the_second_stage_is_in_that_one_alone() {
+    let copy = Copy::of("ltx2-tiny");
+    let path = |name: &str| copy.path(name).to_str().unwrap().to_owned();
+    write_lora(&copy.path("given-lora.safetensors"));
+    let (lora, latents, upsampler) = (path("given-lora.safetensors"), path("latents"), upsampler());
+    let noise = |shape: Vec<usize>| {
+        let value = |at: usize| ((at * 37 + 11) % 101) as f32 / 50.0 - 1.0;
+        let bytes = (0..shape.iter().product::<usize>()).flat_map(|at| value(at).to_le_bytes());
+        (safetensors::Dtype::F32, shape, bytes.collect::<Vec<u8>>())
+    };
+    let [video, sound] = [vec![1, 4, 2, 4, 4], vec![1, 2, 12, 4]].map(noise);
+    let one = [("noise".to_owned(), video.clone()), ("audio_noise".to_owned(), sound.clone())];
+    write(&copy.path("given-one"), &one.into());
+    let two = [
+        ("noise".to_owned(), noise(vec![1, 4, 2, 2, 2])),
+        ("audio_noise".to_owned(), sound.clone()),
+        ("enlarged_noise".to_owned(), video),
+        ("enlarged_audio_noise".to_owned(), sound),
+    ];
+    write(&copy.path("given-two"), &two.into());
+    let unguided = ["--guidance", "1", "--audio-guidance", "1", "--stg", "0", "--audio-stg", "0"];
+    let unguided =
+        [&unguided[..], &["--modality-guidance", "1"], &["--audio-modality-guidance", "1"]];
+    let base = [&ASKED[..], &LARGE, &unguided.concat(), &["--save-latents", &latents]].concat();
+    let made = |more: &[&str]| {
+        let done = copy.generate_to("out.gif", &[&base[..], more].concat());
+        assert!(done.status.success(), "{more:?}: {}", words(&done));
+        values(&read(Path::new(&latents))["latents"])
+    };
+    let [one, two] = ["given-one", "given-two"].map(path);
+    let plain = made(&["--sigmas", "1,0.5", "--noise", &one]);
+    let changed = made(&["--sigmas", "1,0.5", "--noise", &one, "--lora", &lora]);
+    assert_ne!(plain, changed);
+    // From pure noise, the second stage is a run of its own.
+    let stages = ["--sigmas", "1,0.7", "--noise", &two, "--upsampler", &upsampler];
+    let from_noise = [&stages[..], &["--upsampler-sigmas", "1,0.5"]].concat();
+    assert_eq!(made(&from_noise), plain);
+    assert_eq!(made(&[&from_noise[..], &["--upsampler-lora", &lora]].concat()), changed);
+    // The first stage is what it is without: at no strength, all is.
+    let both = made(&stages);
+    let none = format!("{lora}:0");
+    assert_eq!(made(&[&stages[..], &["--upsampler-lora", &none]].concat()), both);
+    assert_ne!(made(&[&stages[..], &["--upsampler-lora", &lora]].concat()), both);
+    assert_ne!(
+        made(&[&stages[..], &["--upsampler-lora", &lora]].concat()),
+        made(&[&stages[..], &["--lora", &lora]].concat())
+    );
+    let all = [&ASKED[..], &LARGE, &stages, &["--upsampler-lora", &lora]].concat();
+    let record = made_twice(&copy, &all);
+    assert_eq!(record["enlarged"]["lora"][0]["file"], serde_json::json!(lora));
 }
 
 /// However ranks share the stages, the latents are those of one.
