@@ -131,8 +131,15 @@ fn a_seed_is_one_clip_in_two_stages() {
     let together = made(&both);
     let second = made(&Request { count: 1, first_sample: 1, ..both.clone() });
     assert_eq!(together[second.len()..], second[..]);
-    let other = made(&Request { count: 1, ..both });
+    let other = made(&Request { count: 1, ..both.clone() });
     assert_ne!(other, second);
+    // From pure noise the second stage is a run of its own, but of other noise than a first one has.
+    let levels = vec![1.0, 0.5];
+    let alone =
+        Request { solving: Solving::Levels(levels.clone()), enlarging: None, count: 1, ..both };
+    let enlarging = Enlarging { levels: Some(levels), ..Enlarging::default() };
+    let after = Request { enlarging: Some(enlarging), ..alone.clone() };
+    assert_ne!(made(&after), made(&alone));
 }
 
 /// What two stages cannot do is refused by the name of what asked for it.
