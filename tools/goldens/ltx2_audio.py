@@ -109,10 +109,12 @@ def bwe():
 
 
 def upsampler(name, changes):
-    """Latents to larger latents."""
+    """Latents to larger latents, by weights that two bytes hold."""
     model = tiny.randomise(LTX2LatentUpsamplerModel(**UPSAMPLER | changes), 92)
     latent = tiny.normal((2, 4, 2, 3, 4), 93)
-    tensors = {**tiny.prefixed("weights", model.state_dict()), "latent": latent, "larger": model(latent)}
+    weights = {name: weight.half() for name, weight in model.state_dict().items()}
+    model.load_state_dict(weights)
+    tensors = {**tiny.prefixed("weights", weights), "latent": latent, "larger": model(latent)}
     return tiny.prefixed(name, tensors), tiny.plain_config(model)
 
 

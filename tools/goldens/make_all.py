@@ -47,6 +47,7 @@ SCRIPTS = [
     "ltx2_pipeline.py",
     "ltx2_training.py",
     "ltx2_preprocessed.py",
+    "ltx2_stages.py",
 ]
 
 

@@ -23,6 +23,7 @@ GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 
 DTYPE_NAMES = {
     torch.float32: "F32",
+    torch.float16: "F16",
     torch.int64: "I64",
     torch.uint8: "U8",
     torch.bool: "BOOL",

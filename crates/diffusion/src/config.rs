@@ -197,4 +197,14 @@ impl SchedulerConfig {
             _ => Err(Error::NoCustomSigmas { class: self.class() }),
         }
     }
+
+    /// A solver on noise levels that are meant as they are: falling, from at most 1 to above 0, and moved by nothing
+    /// that the config says.
+    pub fn solver_exactly_at(&self, sigmas: &[f64]) -> Result<Solver> {
+        match &self.kind {
+            Kind::FlowEuler(config) => config.unmoved().solver_at(sigmas, 0),
+            Kind::UniPc(config) => config.unmoved().solver_at(sigmas),
+            _ => Err(Error::NoCustomSigmas { class: self.class() }),
+        }
+    }
 }

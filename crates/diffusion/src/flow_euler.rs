@@ -115,6 +115,12 @@ impl FlowEulerConfig {
         self.solver_from(sigmas, sequence_length)
     }
 
+    /// The same config, whose given levels stay where they are.
+    pub(crate) fn unmoved(&self) -> FlowEulerConfig {
+        let (shift, terminal, ladder) = (Shift::Static(1.0), None, Ladder::Shifted);
+        FlowEulerConfig { shift, terminal, ladder, ..self.clone() }
+    }
+
     fn solver_from(&self, sigmas: Vec<f64>, sequence_length: usize) -> Result<Solver> {
         let shifted = self.shift.apply(sigmas, sequence_length);
         let sigmas = to_terminal(shifted, self.terminal, CLASS)?;

@@ -32,6 +32,11 @@ pub struct Noise {
     pub samples: Vec<(u64, u64)>,
     /// Tokens to start from instead, `[B, N, C]`.
     pub initial: Tracks<Tensor<3>>,
+    /// Clean tokens `[B, N, C]` to begin with, which are noised to the level of the first step; noise alone where there
+    /// are none.
+    pub clean: Tracks<Tensor<3>>,
+    /// How many runs of the same samples came before, each of which has noise of its own.
+    pub round: u64,
 }
 
 /// What a run leaves, `[B, N, C]` per track.
@@ -72,6 +77,19 @@ impl Sampler {
         tokens: usize,
     ) -> Result<Sampler> {
         Ok(Sampler::by(process, scheduler.solver_at(levels, tokens)?, true))
+    }
+
+    /// Steps of a scheduler at noise levels that are meant as they are, falling from at most 1 to above 0; without
+    /// guidance.
+    ///
+    /// # Errors
+    /// The scheduler takes no levels, or they do not fall.
+    pub fn exactly_at(
+        process: Process,
+        scheduler: &SchedulerConfig,
+        levels: &[f64],
+    ) -> Result<Sampler> {
+        Ok(Sampler::by(process, scheduler.solver_exactly_at(levels)?, true))
     }
 
     /// The few steps of a distilled network, without guidance: at each timestep clean tokens are
@@ -182,10 +200,17 @@ impl Sampler {
 
     /// What a run starts from.
     pub fn start(&self, scene: &Scene, noise: &Noise) -> Tracks<Moving> {
-        let start = scene.tracks().beside(noise.initial.clone()).named();
-        start.map(|(name, (track, given))| {
+        let start = scene.tracks().beside(noise.initial.clone()).beside(noise.clean.clone());
+        start.named().map(|(name, ((track, given), clean))| {
             let initial = given.unwrap_or_else(|| noise.draw(track, name, "initial-noise", 0));
-            (initial * self.solver.initial_scale(), self.solver.state())
+            let begun = match clean {
+                None => initial * self.solver.initial_scale(),
+                Some(clean) => {
+                    let level = Tensor::from_floats([[[self.level(0)]]], &clean.device());
+                    self.process.noise(clean, initial, level)
+                }
+            };
+            (begun, self.solver.state())
         })
     }
 
@@ -218,8 +243,9 @@ impl Sampler {
         tokens: &Tracks<Tensor<3>>,
         step: usize,
     ) -> Result<Tracks<Tensor<3>>> {
-        let own = |prediction: Prediction| {
-            scene.tracks().zip(prediction).map(|(track, said)| track.own(said))
+        // A deviation is one of all tokens, those of references too.
+        let whole = |prediction: Prediction| {
+            scene.tracks().zip(prediction).map(|(track, said)| track.without_variance(said))
         };
         if let Some(first) = predictions.first() {
             scene.tracks().beside(first.as_ref()).named().try_map(|(name, (track, said))| {
@@ -230,8 +256,9 @@ impl Sampler {
             })?;
         }
         let noisy = scene.tracks().zip(tokens.clone());
-        let noisy = noisy.map(|(track, tokens)| track.keep(tokens));
-        self.combine(predictions.into_iter().map(own).collect(), &noisy, step)
+        let noisy = noisy.map(|(track, tokens)| track.sequence(tokens));
+        let guided = self.combine(predictions.into_iter().map(whole).collect(), &noisy, step)?;
+        Ok(scene.tracks().zip(guided).map(|(track, said)| track.own(said)))
     }
 
     /// What the predictions of a step say the video's latents will be, `[B, C, F, h, w]`: for those who look on while it is
@@ -363,6 +390,8 @@ impl Noise {
         Noise {
             samples: (first..first + samples as u64).map(|sample| (seed, sample)).collect(),
             initial: Tracks::default(),
+            clean: Tracks::default(),
+            round: 0,
         }
     }
 
@@ -370,6 +399,10 @@ impl Noise {
     fn draw(&self, track: &Track, name: &str, stream: &str, step: u64) -> Tensor<3> {
         let draw = |seed: u64| {
             let draw = Draw::new(seed).stream(stream).step(step);
+            let draw = match self.round {
+                0 => draw,
+                round => draw.stream(&format!("round-{round}")),
+            };
             // The video has the stream to itself, as it had before there was sound.
             if name == "video" { draw } else { draw.stream(name) }
         };

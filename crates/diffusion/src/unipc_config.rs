@@ -144,6 +144,15 @@ impl UniPcConfig {
         self.solver_from(timesteps, sigmas)
     }
 
+    /// The same config, whose given levels stay where they are, if it is one of a flow.
+    pub(crate) fn unmoved(&self) -> UniPcConfig {
+        let ladder = match self.ladder {
+            Ladder::Flow { .. } => Ladder::Flow { shift: 1.0, terminal: None },
+            other => other,
+        };
+        UniPcConfig { ladder, ..self.clone() }
+    }
+
     /// `timesteps` and `sigmas` are those before every step.
     fn solver_from(&self, timesteps: Vec<f64>, sigmas: Vec<f64>) -> Result<Solver> {
         let last = match (self.ending.level, self.ladder) {

@@ -199,6 +199,30 @@ fn eta_and_sigmas_that_a_class_does_not_have() {
     }
 }
 
+/// No shift, no end and no ladder of a config moves levels that are meant as they are.
+#[test]
+fn levels_that_are_meant_as_they_are_stay_there() {
+    let flow = with(
+        FLOW,
+        r#""use_dynamic_shifting": true, "shift_terminal": 0.1, "use_karras_sigmas": true"#,
+    );
+    let wan = r#""use_flow_sigmas": true, "prediction_type": "flow_prediction", "flow_shift": 5.0"#;
+    for (config, levels) in
+        [(flow, [1.0, 0.975, 0.421875]), (with(UNIPC, wan), [0.96875, 0.725, 0.421875])]
+    {
+        let config = SchedulerConfig::from_json(&config).unwrap();
+        let of = |solver: Solver| -> Vec<f32> {
+            solver.steps().iter().map(|step| step.sigma as f32).collect()
+        };
+        let wanted: Vec<f32> = levels.iter().map(|level| *level as f32).collect();
+        assert_eq!(of(config.solver_exactly_at(&levels).unwrap()), wanted);
+        assert_ne!(of(config.solver_at(&levels, 64).unwrap()), wanted);
+        assert!(config.solver_exactly_at(&[0.5, 0.7]).is_err());
+    }
+    let other = SchedulerConfig::from_json(&with(DDIM, r#""_x": 0"#)).unwrap();
+    assert!(other.solver_exactly_at(&[0.5]).unwrap_err().to_string().contains(DDIM));
+}
+
 #[test]
 fn timesteps_that_renoise_cannot_visit() {
     let vp = |class: &str, options: &str| {

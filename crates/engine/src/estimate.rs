@@ -53,6 +53,16 @@ pub struct StageWork {
 }
 
 impl Estimate {
+    /// The same after an earlier run over the same prompts, whose clips are not decoded.
+    pub(crate) fn after(mut self, earlier: Estimate) -> Estimate {
+        for own in self.stages.iter_mut().filter(|own| matches!(own.stage, "condition" | "denoise"))
+        {
+            let more = earlier.stages.iter().filter(|more| more.stage == own.stage);
+            own.operations += more.map(|more| more.operations).sum::<f64>();
+        }
+        Estimate { bytes: self.bytes.max(earlier.bytes), ..self }
+    }
+
     /// The operations of all stages.
     pub fn operations(&self) -> f64 {
         self.stages.iter().map(|stage| stage.operations).sum()
@@ -71,10 +81,16 @@ impl Pipeline {
             (0..job.sampler.steps().len()).map(|step| job.sampler.predictions(&job.tracks, step));
         let passes = passes.sum::<usize>() * job.samples;
         let decode = if job.only_audio { 0.0 } else { self.decoding(job) };
+        let enlarge =
+            self.upsampler.as_ref().zip(job.first.as_ref()).map_or(0.0, |(own, first)| {
+                let places = [&first.latents, &job.latents].map(|sides| sides.iter().product());
+                own.operations(places) * job.samples as f64
+            });
         let stages = [
             ("encode", if job.captions.is_some() { 0.0 } else { self.encoding(request, job) }),
             ("condition", self.conditioning(job, decode)),
             ("denoise", passes as f64 * network.operations()),
+            ("enlarge", enlarge),
             ("decode", decode * job.samples as f64),
         ];
         let stages = stages.map(|(stage, operations)| StageWork { stage, operations });
@@ -99,7 +115,8 @@ impl Pipeline {
             .filter_map(Weight::matrix)
             .map(|(rows, columns)| (rows * columns) as f64)
             .sum();
-        let texts = request.prompts.len() + usize::from(job.sampler.is_guided(&job.tracks));
+        let asked = job.asked();
+        let texts = request.prompts.len() + usize::from(asked.sampler.is_guided(&asked.tracks));
         2.0 * weights * rules.max_tokens as f64 * texts as f64
     }
 
@@ -164,12 +181,13 @@ impl Pipeline {
         };
         let experts = self.transformers.iter().map(|own| rounded(own.weights()));
         let vision = self.vision.as_ref().map(|own| stored(own.weights()));
+        let upsampler = self.upsampler.as_ref().map(|own| stored(own.weights()));
         let others = [
             stored(&self.text.weights()),
             stored(self.vae.weights()),
             stored(&self.sound.weights()),
         ];
-        let all = experts.chain(vision).chain(others);
+        let all = experts.chain(vision).chain(upsampler).chain(others);
         match self.setup.residency {
             Residency::Kept => all.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1)),
             Residency::OneAtATime => all.max().unwrap_or_default(),

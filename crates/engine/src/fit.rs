@@ -23,11 +23,12 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// The height and width asked for. One that is left out follows the picture or clip that is given,
-    /// at about as many pixels as the model makes by itself; without one it is the model's own.
+    /// at about as many pixels as the model makes by itself; without one it is the model's own. Sides that follow are
+    /// multiples of `grain` times what the model takes.
     ///
     /// # Errors
     /// What is given cannot be read, or has proportions that no clip follows.
-    pub(crate) fn of(request: &Request, model: &Description) -> Result<Frame> {
+    pub(crate) fn of(request: &Request, model: &Description, grain: usize) -> Result<Frame> {
         let mut given = Vec::new();
         for (field, media) in request.given.first().into_iter().flat_map(pictures) {
             given.push((field, Pictures::first_size(media, field)?));
@@ -47,7 +48,7 @@ impl Frame {
                 );
                 return Err(Error::request(field, reason));
             }
-            (height, width, Some((_, own))) => following([height, width], own, model),
+            (height, width, Some((_, own))) => following([height, width], own, (model, grain)),
         };
         if request.fit.is_some() && !request.given.iter().any(shows) {
             let reason =
@@ -108,10 +109,10 @@ fn pictures(given: &Given) -> impl Iterator<Item = (Field, &Media)> {
 fn following(
     asked: [Option<usize>; 2],
     [high, wide]: [usize; 2],
-    model: &Description,
+    (model, grain): (&Description, usize),
 ) -> [usize; 2] {
     let geometry = &model.geometry;
-    let steps = [1, 2].map(|axis| (geometry.factors[axis] * geometry.patch[axis]).max(1));
+    let steps = [1, 2].map(|axis| (grain * geometry.factors[axis] * geometry.patch[axis]).max(1));
     let ratio = high as f64 / wide as f64;
     let nearest =
         |length: f64, step: usize| (length / step as f64).round().max(1.0) as usize * step;

@@ -15,6 +15,8 @@ pub(crate) struct GivenMedia {
     pub(crate) last_image: Option<Pictures>,
     /// Pictures by the latent frame they stand for.
     pub(crate) keyframes: Vec<(usize, Pictures)>,
+    /// Pictures by the frame that they show, whose tokens stand beside those of the clip.
+    pub(crate) beside: Vec<(usize, Pictures)>,
     pub(crate) video_prefix: Option<Pictures>,
     pub(crate) video: Option<Pictures>,
     /// Which pixels of the whole clip are made anew.
@@ -67,20 +69,20 @@ impl GivenMedia {
         let geometry = &model.geometry;
         let fitted = |pictures: Pictures| pictures.fitted([height, width], fit);
         let still = |media, field| Pictures::still(media, field).map(fitted).map(Some);
-        let keyframes = given.keyframes.iter().map(|(frame, media)| {
-            if *frame >= frames {
-                let reason = format!("there is no frame {frame}; the clip has {frames}, from 0 on");
-                return Err(Error::request(Field::Keyframe, reason));
-            }
-            Ok((geometry.latent_frame(*frame), fitted(Pictures::still(media, Field::Keyframe)?)))
-        });
+        let (keyframes, mut beside) = keyframes(given, model, frames, &fitted)?;
+        let mut last_image =
+            given.last_image.as_ref().map_or(Ok(None), |own| still(own, Field::LastImage))?;
+        let last = geometry.latent_frames(frames)? - 1;
+        if model.conditions.enters(Condition::LastImage) == Some(EntersAs::TokensBeside) && last > 0
+        {
+            // It stands for the first frame of the last group, as diffusers has it.
+            beside.extend(last_image.take().map(|picture| (geometry.frames(last), picture)));
+        }
         let read = GivenMedia {
             image: given.image.as_ref().map_or(Ok(None), |own| still(own, Field::Image))?,
-            last_image: given
-                .last_image
-                .as_ref()
-                .map_or(Ok(None), |own| still(own, Field::LastImage))?,
-            keyframes: keyframes.collect::<Result<_>>()?,
+            last_image,
+            keyframes,
+            beside,
             video_prefix: match &given.video_prefix {
                 Some(media) => {
                     let clip = Pictures::read(media, Field::VideoPrefix, frames)?;
@@ -118,6 +120,7 @@ impl GivenMedia {
     /// Latent frames that are encoded.
     pub(crate) fn latent_frames(&self, model: &Description) -> usize {
         let stills = self.keyframes.len()
+            + self.beside.len()
             + usize::from(self.image.is_some())
             + usize::from(self.last_image.is_some());
         let clips = [&self.video_prefix, &self.video].into_iter().flatten();
@@ -132,6 +135,18 @@ impl GivenMedia {
     fn apart(&self, model: &Description, frames: usize, sounds: bool) -> Result<()> {
         if model.conditions.enters(Condition::Image) == Some(EntersAs::Channels) {
             return Ok(());
+        }
+        for (at, (frame, _)) in self.beside.iter().enumerate() {
+            let prefix = self.video_prefix.as_ref().map_or(0, Pictures::len);
+            if *frame < prefix || self.beside[..at].iter().any(|(other, _)| other == frame) {
+                let reason = format!("frame {frame} is given already; give one picture for it");
+                return Err(Error::request(Field::Keyframe, reason));
+            }
+        }
+        if self.mask.is_some() && !self.beside.is_empty() {
+            let reason = "a picture of a later frame stands beside the clip, where no mask reaches; leave one of \
+                          them out";
+            return Err(Error::request(Field::Mask, reason));
         }
         let all = model.geometry.latent_frames(frames)?;
         let prefix = match &self.video_prefix {
@@ -175,6 +190,33 @@ impl GivenMedia {
             )),
         }
     }
+}
+
+/// Pictures by the latent frame that they stand for.
+type Stills = Vec<(usize, Pictures)>;
+
+/// Pictures for frames: by the latent frame that they fill, and by the frame that they show beside the clip.
+fn keyframes(
+    given: &Given,
+    model: &Description,
+    frames: usize,
+    fitted: &dyn Fn(Pictures) -> Pictures,
+) -> Result<(Stills, Stills)> {
+    let (mut filling, mut beside) = (Vec::new(), Vec::new());
+    let stands_beside =
+        model.conditions.enters(Condition::Keyframe) == Some(EntersAs::TokensBeside);
+    for (frame, media) in &given.keyframes {
+        if *frame >= frames {
+            let reason = format!("there is no frame {frame}; the clip has {frames}, from 0 on");
+            return Err(Error::request(Field::Keyframe, reason));
+        }
+        let picture = fitted(Pictures::still(media, Field::Keyframe)?);
+        match stands_beside && *frame > 0 {
+            true => beside.push((*frame, picture)),
+            false => filling.push((model.geometry.latent_frame(*frame), picture)),
+        }
+    }
+    Ok((filling, beside))
 }
 
 /// Refuses conditions that the model does not take, and the lack of one that it needs.

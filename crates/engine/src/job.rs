@@ -1,7 +1,7 @@
 //! A request checked against the model: everything that can be wrong is wrong here.
 
 use burn::tensor::Tensor;
-use diffusion::{Grouping, Guidance, Sampler, SchedulerConfig};
+use diffusion::{Grouping, Sampler};
 use families::{Description, Preparation, Sound, TextRules};
 use nn::{Tracks, patchify};
 use parallel::Workload;
@@ -10,10 +10,11 @@ use crate::captions::{self, Captions};
 use crate::error::{Error, Field, Result};
 use crate::fit::Frame;
 use crate::given::{GivenMedia, GivenReference};
-use crate::guidance::{GuidanceUsed, MoreGuidance, guidance};
+use crate::guidance::MoreGuidance;
 use crate::pipeline::Pipeline;
 use crate::plan::SolverUsed;
-use crate::request::{Decoding, Request, Sizing, Solving};
+use crate::request::{Decoding, Request, Sizing};
+use crate::sampling::{Sampling, sampling};
 use crate::{sizes, tensors};
 
 /// A request that can be run.
@@ -30,6 +31,8 @@ pub(crate) struct Job {
     pub(crate) solver: SolverUsed,
     /// Steps that were asked for.
     pub(crate) steps: usize,
+    /// Noise levels that were asked for, or are the family's.
+    pub(crate) levels: Option<Vec<f64>>,
     /// Guidance scales, one for each expert.
     pub(crate) guidance: Vec<f64>,
     /// The rest of guidance, for models that have it.
@@ -52,6 +55,32 @@ pub(crate) struct Job {
     pub(crate) frame: Frame,
     /// What whoever asked should know before the work begins.
     pub(crate) notes: Vec<String>,
+    /// The same clip, smaller, from whose latents this one goes on: the first of two stages.
+    pub(crate) first: Option<Box<Job>>,
+}
+
+/// Which of two stages a job is, and what its initial latents are called in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    First,
+    Second,
+}
+
+impl Stage {
+    /// Of the video and of the sound.
+    fn noise(self) -> [&'static str; 2] {
+        match self {
+            Stage::First => ["noise", "audio_noise"],
+            Stage::Second => ["enlarged_noise", "enlarged_audio_noise"],
+        }
+    }
+}
+
+impl Job {
+    /// What the prompts, the steps and the guidance of the request are for.
+    pub(crate) fn asked(&self) -> &Job {
+        self.first.as_deref().unwrap_or(self)
+    }
 }
 
 /// The latents that are made: frames, rows and columns of the video, steps of the sound.
@@ -63,15 +92,37 @@ struct Made {
 impl Pipeline {
     /// Checks a request and reads what it gives; nothing runs.
     pub(crate) fn job(&self, request: &Request) -> Result<Job> {
+        let Some(enlarging) = &request.enlarging else { return self.stage(request, Stage::First) };
+        let [smaller, larger] = self.stages(request, enlarging)?;
+        let first = self.stage(&smaller, Stage::First)?;
+        let second = self.stage(&larger, Stage::Second).map_err(|err| match err {
+            Error::Request { field: Field::Levels, reason } => {
+                Error::request(Field::UpsamplerLevels, reason)
+            }
+            other => other,
+        })?;
+        // What is said of the prompts is said where they are guided, and of pictures where they are largest.
+        let said = first.notes.iter().skip(first.frame.notes().count()).cloned();
+        let notes = second.frame.notes().chain(said).collect();
+        Ok(Job { notes, first: Some(Box::new(first)), ..second })
+    }
+
+    /// Checks a request, or one of its stages.
+    fn stage(&self, request: &Request, stage: Stage) -> Result<Job> {
         let model = self.description();
-        let frame = Frame::of(request, model)?;
+        let frame = Frame::of(request, model, 1)?;
         let (size, delivered, latents) = sizes(model, request, frame.size)?;
         let frame_rate = frame_rate(model, request)?;
         let sound = sound_steps(model, request, size[0], frame_rate)?;
         let sees = !request.only_audio || request.given.iter().any(|own| own.video.is_some());
         let tracks = Tracks { video: sees.then_some(()), audio: sound.map(|_| ()) };
-        let Sampling { sampler, solver, steps, guidance, more } =
-            sampling(model, request, latents, &tracks)?;
+        let framed = (size, frame.fit);
+        let heard = sound.map(|steps| (steps, size[0] as f64 / frame_rate));
+        let read = |given| GivenMedia::read(given, model, framed, heard, request.only_audio);
+        let given = request.given.iter().map(read).collect::<Result<Vec<_>>>()?;
+        let tokens = tokens(model, latents) + beside(model, &given, latents)?;
+        let Sampling { sampler, solver, steps, levels, guidance, more } =
+            sampling(model, request, tokens, &tracks)?;
         let is_guided = sampler.is_guided(&tracks);
         let rules = self.rules(request)?;
         unused(model, request)?;
@@ -93,16 +144,12 @@ impl Pipeline {
         if request.decoding == Decoding::Tiled {
             model.vae.check_tiling().map_err(|err| of(Field::Decoding, &err))?;
         }
-        let framed = (size, frame.fit);
-        let heard = sound.map(|steps| (steps, size[0] as f64 / frame_rate));
-        let read = |given| GivenMedia::read(given, model, framed, heard, request.only_audio);
-        let given = request.given.iter().map(read).collect::<Result<Vec<_>>>()?;
         let makes = Made {
             video: (!request.only_audio && !given.iter().all(GivenMedia::is_whole_clip))
                 .then_some(latents),
             audio: sound.filter(|_| given.iter().any(|own| own.audio.is_none())),
         };
-        let noise = self.given_noise(request, samples, makes);
+        let noise = self.given_noise(request, samples, makes, stage);
         let noise = noise.map_err(|err| err.of_field(Field::Noise))?;
         if let Some(vision) = &self.vision {
             given.iter().try_for_each(|given| vision.check(given))?;
@@ -115,6 +162,7 @@ impl Pipeline {
             sampler,
             solver,
             steps,
+            levels,
             guidance,
             more,
             tracks,
@@ -127,6 +175,7 @@ impl Pipeline {
             only_audio: request.only_audio,
             frame,
             notes,
+            first: None,
         })
     }
 
@@ -141,19 +190,8 @@ impl Pipeline {
     /// The same of a request that is checked.
     pub(crate) fn workload_of(&self, request: &Request, job: &Job) -> Result<Workload> {
         let model = self.description();
-        let patch = model.geometry.patch;
-        let tokens =
-            |latents: [usize; 3]| (0..3).map(|axis| latents[axis] / patch[axis]).product::<usize>();
-        let references = |given: &GivenMedia| -> Result<usize> {
-            let one = |own: &GivenReference| {
-                let [height, width] = own.size;
-                Ok(tokens(model.geometry.latents([own.pictures.len(), height, width])?))
-            };
-            given.references.iter().map(one).sum()
-        };
-        let most = job.given.iter().map(references).collect::<Result<Vec<_>>>()?;
-        let own = (!job.only_audio).then(|| tokens(job.latents));
-        let references = most.into_iter().max().unwrap_or(0);
+        let own = (!job.only_audio).then(|| tokens(model, job.latents));
+        let references = beside(model, &job.given, job.latents)?;
         let network = &model.transformers[0].network;
         Ok(Workload {
             depth: network.depth(),
@@ -163,9 +201,9 @@ impl Pipeline {
             tiled: request.decoding == Decoding::Tiled,
             caches_steps: request.first_block_cache.is_some(),
             whole_rows: self.setup.quantization.is_some(),
-            needs_whole: needs_whole(&job.sampler, &job.tracks),
+            needs_whole: needs_whole(job),
             latent_rows: (!job.only_audio).then_some(job.latents[1]),
-            branches: job.sampler.most_predictions(&job.tracks),
+            branches: job.asked().sampler.most_predictions(&job.tracks),
             samples: job.samples,
         })
     }
@@ -206,8 +244,10 @@ impl Pipeline {
         request: &Request,
         samples: usize,
         makes: Made,
+        stage: Stage,
     ) -> Result<Tracks<Tensor<3>>> {
         let Some(path) = &request.noise else { return Ok(Tracks::default()) };
+        let [of_video, of_sound] = stage.noise();
         let (model, device, row) = (self.description(), self.device(), request.noise_row);
         let channels = model.vae.latent_channels();
         let video = |[frames, rows, columns]: [usize; 3]| -> Result<Tensor<3>> {
@@ -215,13 +255,13 @@ impl Pipeline {
                 Grouping::Picture => {
                     let want = [samples, channels, rows, columns];
                     let meaning = "pictures, channels, height and width of the latents";
-                    tensors::rows::<4>(path, "noise", (want, meaning), row, device)?
+                    tensors::rows::<4>(path, of_video, (want, meaning), row, device)?
                         .unsqueeze_dim(2)
                 }
                 Grouping::Causal | Grouping::Even => {
                     let want = [samples, channels, frames, rows, columns];
                     let meaning = "clips, channels, frames, height and width of the latents";
-                    tensors::rows(path, "noise", (want, meaning), row, device)?
+                    tensors::rows(path, of_video, (want, meaning), row, device)?
                 }
             };
             Ok(patchify(noise, model.geometry.patch))
@@ -230,7 +270,7 @@ impl Pipeline {
             let [channels, bins] = own.codec.latent_shape();
             let want = [samples, channels, steps, bins];
             let meaning = "sounds, channels, time and frequency of the latents";
-            let noise = tensors::rows(path, "audio_noise", (want, meaning), row, device)?;
+            let noise = tensors::rows(path, of_sound, (want, meaning), row, device)?;
             Ok(model.geometry.audio(&noise).values)
         };
         Ok(Tracks {
@@ -240,10 +280,35 @@ impl Pipeline {
     }
 }
 
-/// What of guidance needs more than the tokens at hand where stages work on some of them.
-fn needs_whole(sampler: &Sampler, tracks: &Tracks<()>) -> Option<&'static str> {
-    let count = sampler.most_predictions(tracks);
-    match sampler.sees_whole_tracks(tracks) && count > 1 {
+/// Tokens of so many latent frames, rows and columns.
+fn tokens(model: &Description, latents: [usize; 3]) -> usize {
+    (0..3).map(|axis| latents[axis] / model.geometry.patch[axis]).product()
+}
+
+/// Tokens that stand beside those of a clip: references, and pictures with places of their own. The most of any prompt.
+fn beside(model: &Description, given: &[GivenMedia], latents: [usize; 3]) -> Result<usize> {
+    let reference = |own: &GivenReference| -> Result<usize> {
+        let [height, width] = own.size;
+        Ok(tokens(model, model.geometry.latents([own.pictures.len(), height, width])?))
+    };
+    let [_, rows, columns] = latents;
+    let still = tokens(model, [model.geometry.patch[0], rows, columns]);
+    let one = |given: &GivenMedia| -> Result<usize> {
+        let references = given.references.iter().map(reference).sum::<Result<usize>>()?;
+        Ok(references + given.beside.len() * still)
+    };
+    let all = given.iter().map(one).collect::<Result<Vec<_>>>()?;
+    Ok(all.into_iter().max().unwrap_or(0))
+}
+
+/// What of a job needs more than the tokens at hand where stages work on some of them.
+fn needs_whole(job: &Job) -> Option<&'static str> {
+    let asked = job.asked();
+    let count = asked.sampler.most_predictions(&asked.tracks);
+    if job.first.is_some() {
+        return Some("latents are made larger as a whole; leave the upsampler out");
+    }
+    match asked.sampler.sees_whole_tracks(&asked.tracks) && count > 1 {
         true => Some("the rescale of guidance is about all tokens; give 0"),
         false => (count > 3).then_some(
             "guidance of one modality by the other leaves a stream out; give 1 for both",
@@ -289,7 +354,7 @@ fn unused(model: &Description, request: &Request) -> Result<()> {
     Ok(())
 }
 
-fn of(field: Field, err: &dyn std::fmt::Display) -> Error {
+pub(crate) fn of(field: Field, err: &dyn std::fmt::Display) -> Error {
     Error::request(field, err.to_string())
 }
 
@@ -332,75 +397,6 @@ fn frame_rate(model: &Description, request: &Request) -> Result<f64> {
             Err(Error::request(Field::FrameRate, format!("it is {rate}; give a number above 0")))
         }
     }
-}
-
-/// The steps of a request, what takes them, and the guidance of each expert.
-struct Sampling {
-    sampler: Sampler,
-    solver: SolverUsed,
-    steps: usize,
-    guidance: Vec<f64>,
-    more: Option<MoreGuidance>,
-}
-
-fn sampling(
-    model: &Description,
-    request: &Request,
-    latents: [usize; 3],
-    tracks: &Tracks<()>,
-) -> Result<Sampling> {
-    let few = request.few_timesteps(model.timesteps.as_deref())?;
-    let guidance = guidance(model, request, tracks, few.is_some())?;
-    let (sampler, solver, steps) = match few {
-        Some(timesteps) => {
-            renoises(request)?;
-            let sampler = Sampler::renoising(model.process.clone(), &timesteps);
-            let sampler = sampler.map_err(|err| match request.solving {
-                Solving::Renoise(_) => of(Field::Timesteps, &err),
-                _ => folder::Error::Unfit(format!("the timesteps that the model records: {err}"))
-                    .into(),
-            })?;
-            (sampler, SolverUsed::renoise(), timesteps.len())
-        }
-        None => {
-            let patch = model.geometry.patch;
-            let tokens = (0..3).map(|axis| latents[axis] / patch[axis]).product();
-            let steps = request.steps.unwrap_or(model.defaults.steps);
-            let scheduler = scheduler(model, request)?;
-            let process = model.process.clone();
-            let sampler = match model.ladder.levels(steps) {
-                Some(levels) => Sampler::at_levels(process, &scheduler, &levels, tokens),
-                None => Sampler::scheduled(process, &scheduler, steps, tokens),
-            };
-            let sampler = sampler.map_err(|err| of(Field::Steps, &err))?;
-            (sampler, SolverUsed::of(&scheduler), steps)
-        }
-    };
-    let GuidanceUsed { experts, stg_blocks, more } = guidance;
-    let scales = experts.iter().map(Guidance::scale).collect();
-    let sampler = sampler.guided(|timestep| experts[model.expert(timestep)]).skipping(stg_blocks);
-    Ok(Sampling { sampler, solver, steps, guidance: scales, more })
-}
-
-/// Refuses what only a scheduler has.
-fn renoises(request: &Request) -> Result<()> {
-    let reason = "the steps are a distilled model's, which no scheduler takes; leave it out";
-    match request.flow_shift {
-        Some(_) => Err(Error::request(Field::FlowShift, reason)),
-        None => Ok(()),
-    }
-}
-
-/// The scheduler of the folder as a request changes it.
-fn scheduler(model: &Description, request: &Request) -> Result<SchedulerConfig> {
-    let mut scheduler = model.scheduler.clone();
-    if let Some(eta) = request.eta {
-        scheduler = scheduler.with_eta(eta).map_err(|err| of(Field::Eta, &err))?;
-    }
-    if let Some(shift) = request.flow_shift {
-        scheduler = scheduler.with_flow_shift(shift).map_err(|err| of(Field::FlowShift, &err))?;
-    }
-    Ok(scheduler)
 }
 
 /// Steps of sound latents that go with so many frames, if there is sound.

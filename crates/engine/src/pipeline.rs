@@ -12,13 +12,14 @@ use folder::{Component, Loras, ModelFolder, Rename, Storage};
 use nn::{CacheReport, OneDevice, Precision, Quantization, Schedule, Store};
 use parallel::{PipeFusion, Plan, Strips};
 
+use crate::enlarging::Upsampler;
 use crate::error::{Error, Field, Result};
 use crate::job::Job;
 use crate::progress::Progress;
 use crate::replica::Replica;
 use crate::request::Request;
 use crate::sound::SoundParts;
-use crate::stages::Prepared;
+use crate::stages::{Ask, Begun, Prepared, Samples};
 use crate::tensors;
 use crate::text::PromptEncoder;
 use crate::vision::Vision;
@@ -59,6 +60,10 @@ pub struct Setup {
     pub loras: Vec<LoraSource>,
     /// Low-rank changes to the second expert.
     pub second_loras: Vec<LoraSource>,
+    /// The folder of what makes latents larger, for requests of two stages.
+    pub upsampler: Option<PathBuf>,
+    /// Low-rank changes to the transformer in the second of two stages, beside the others.
+    pub upsampler_loras: Vec<LoraSource>,
 }
 
 impl Setup {
@@ -77,6 +82,8 @@ impl Setup {
             second_transformer: None,
             loras: Vec::new(),
             second_loras: Vec::new(),
+            upsampler: None,
+            upsampler_loras: Vec::new(),
         }
     }
 }
@@ -92,6 +99,7 @@ pub struct Pipeline {
     pub(crate) vae: Component,
     pub(crate) sound: SoundParts,
     pub(crate) vision: Option<Vision>,
+    pub(crate) upsampler: Option<Upsampler>,
 }
 
 /// Receives what is made, so that no one need hold a whole clip.
@@ -177,7 +185,17 @@ impl Pipeline {
             Some(_) => Some(Vision::open(&folder)?),
             None => None,
         };
-        Ok(Pipeline { setup: setup.clone(), description, text, transformers, vae, sound, vision })
+        let upsampler = Upsampler::of(setup, &description, &transformers)?;
+        Ok(Pipeline {
+            setup: setup.clone(),
+            upsampler,
+            description,
+            text,
+            transformers,
+            vae,
+            sound,
+            vision,
+        })
     }
 
     /// A model that is in memory only: one in training, of a family that needs no encoders.
@@ -196,6 +214,7 @@ impl Pipeline {
             vae: Component::of(Store::new("no parameters")),
             sound: SoundParts::none(),
             vision: None,
+            upsampler: None,
         })
     }
 
@@ -223,6 +242,7 @@ impl Pipeline {
             adapted.close();
             *component = adapted.adapted(loras).map_err(|err| Error::from(err).of_field(field))?;
         }
+        own.upsampler = Upsampler::of(&own.setup, &own.description, &own.transformers)?;
         Ok(own)
     }
 
@@ -245,7 +265,7 @@ impl Pipeline {
     /// # Errors
     /// The request does not fit the model.
     pub fn is_guided(&self, request: &Request) -> Result<bool> {
-        self.job(request).map(|job| job.sampler.is_guided(&job.tracks))
+        self.job(request).map(|job| job.asked().sampler.is_guided(&job.tracks))
     }
 
     /// The same model for a rank of a mesh, whose ranks run requests together as a plan says.
@@ -272,13 +292,14 @@ impl Pipeline {
     /// # Errors
     /// Their files cannot be read any more.
     pub fn open_all(&mut self) -> Result<()> {
-        let Pipeline { setup, text, transformers, vae, sound, vision, .. } = self;
+        let Pipeline { setup, text, transformers, vae, sound, vision, upsampler, .. } = self;
         for component in transformers.iter_mut().chain([vae]) {
             component.open(&setup.device)?;
         }
         text.open_weights(&setup.device)?;
         sound.open_weights(&setup.device)?;
-        vision.iter_mut().try_for_each(|vision| vision.open_weights(&setup.device))
+        vision.iter_mut().try_for_each(|vision| vision.open_weights(&setup.device))?;
+        upsampler.iter_mut().try_for_each(|upsampler| upsampler.open_weights(&setup.device))
     }
 
     /// Runs a request. Everything about it that can be wrong is found before the first network runs.
@@ -317,26 +338,32 @@ impl Pipeline {
         let Some(deal) = replica.deal() else { return replica.collect(None, (progress, frames)) };
         let preparing = replica.busy("the preparation of a request");
         self.hold_what_is_needed(request, job)?;
-        let captions = match &job.captions {
+        let asked = job.asked();
+        let captions = match &asked.captions {
             Some(captions) => captions.of(deal.prompts(request)),
-            None => self.encode(request, job, deal.prompts(request), progress)?,
+            None => self.encode(request, asked, deal.prompts(request), progress)?,
         };
         self.release(|own| own.text.close());
-        let conditionings = self.condition(job, progress)?;
-        self.release(|own| {
-            own.vae.close();
-            own.sound.close();
-            own.vision.iter_mut().for_each(Vision::close);
-        });
-        if self.setup.residency == Residency::Kept && self.setup.mesh.world().size() > 1 {
-            // Others wait for a rank that opens its weights as long as for one that encodes.
-            let Pipeline { setup, transformers, .. } = &mut *self;
-            transformers.iter_mut().try_for_each(|own| own.open(&setup.device).map(drop))?;
-        }
         drop(preparing);
-        let prepared = Prepared { captions, conditionings };
-        let sampled = self.sample(request, job, &prepared, &deal, progress)?;
-        self.release(|own| own.transformers.iter_mut().for_each(Component::close));
+        let ask = Ask { request, deal: &deal, captions: &captions };
+        let begun = match (&job.first, &request.enlarging) {
+            (Some(first), Some(enlarging)) => {
+                let made = self.make(ask, first, None, progress)?;
+                let _enlarging = replica.busy("making latents larger");
+                progress.begin("enlarge", 1);
+                let tokens = self.enlarge(&made, enlarging)?;
+                self.release(|own| {
+                    own.vae.close();
+                    own.upsampler.iter_mut().for_each(Upsampler::close);
+                });
+                Some(Begun { tokens, cache: made.cache })
+            }
+            _ => None,
+        };
+        let sampled = match begun {
+            None => self.make(ask, job, None, progress)?,
+            begun => self.as_second(|own| own.make(ask, job, begun, progress))?,
+        };
         let _decoding = replica.busy("decoding");
         if replica.leads() || self.setup.strips.is_some() {
             let mut relay = replica.relay(deal.samples.start);
@@ -352,6 +379,33 @@ impl Pipeline {
             own.sound.close();
         });
         replica.collect(Some(output), (progress, frames))
+    }
+
+    /// Encodes what is given for a job and samples it.
+    fn make(
+        &mut self,
+        ask: Ask<'_>,
+        job: &Job,
+        begun: Option<Begun>,
+        progress: &mut dyn Progress,
+    ) -> Result<Samples> {
+        let replica = Replica::of(&self.setup.mesh, job.samples);
+        let preparing = replica.busy("the preparation of a request");
+        let conditionings = self.condition(job, progress)?;
+        self.release(|own| {
+            own.vae.close();
+            own.sound.close();
+            own.vision.iter_mut().for_each(Vision::close);
+        });
+        if self.setup.residency == Residency::Kept && self.setup.mesh.world().size() > 1 {
+            // Others wait for a rank that opens its weights as long as for one that encodes.
+            let Pipeline { setup, transformers, .. } = &mut *self;
+            transformers.iter_mut().try_for_each(|own| own.open(&setup.device).map(drop))?;
+        }
+        drop(preparing);
+        let sampled = self.sample(ask, job, Prepared { conditionings, begun }, progress)?;
+        self.release(|own| own.transformers.iter_mut().for_each(Component::close));
+        Ok(sampled)
     }
 
     /// A stage of blocks opens what it asks for and nothing else, unless all is open already: thread ranks share one

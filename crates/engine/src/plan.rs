@@ -37,6 +37,8 @@ pub struct Used {
     pub solver: SolverUsed,
     /// The timestep of every step, from the noisiest to the last.
     pub timesteps: Vec<f64>,
+    /// The noise levels that were asked for, or are those of the family's distilled checkpoints.
+    pub levels: Option<Vec<f64>>,
     /// Guidance scales, one for each expert.
     pub guidance: Vec<f64>,
     /// The rest of guidance, for models that have it.
@@ -47,6 +49,23 @@ pub struct Used {
     pub fit: Fit,
     /// Whether sound is made or given.
     pub sounds: bool,
+    /// The second of two stages; what is said of steps and guidance is of the first.
+    pub enlarged: Option<EnlargedUsed>,
+}
+
+/// What the second of two stages comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnlargedUsed {
+    /// Frames, height and width of the first stage.
+    pub from: [usize; 3],
+    /// The noise levels of its steps.
+    pub levels: Vec<f64>,
+    /// The timesteps of its steps.
+    pub timesteps: Vec<f64>,
+    /// How far statistics are drawn back.
+    pub adain: f64,
+    /// How strongly large values are drawn in.
+    pub tone_map: f64,
 }
 
 /// What takes the steps of a request.
@@ -96,25 +115,47 @@ impl Pipeline {
     /// It does not fit the model, or a file that it gives cannot be read.
     pub fn plan(&self, request: &Request) -> Result<Plan> {
         let job = self.job(request)?;
+        let used = self.used(request, &job);
+        let workload = self.workload_of(request, &job)?;
+        let network = self.network_of(&job, &workload)?;
+        let mut estimate = self.estimate(request, &job, (&network, &workload));
+        if let Some(first) = &job.first {
+            let workload = self.workload_of(request, first)?;
+            let network = self.network_of(first, &workload)?;
+            estimate = estimate.after(self.estimate(request, first, (&network, &workload)));
+        }
+        Ok(Plan { request: request.clone(), job, used, estimate })
+    }
+
+    /// What a request comes to.
+    fn used(&self, request: &Request, job: &Job) -> Used {
         let moves = self.description.geometry.grouping != Grouping::Picture;
-        let used = Used {
+        let asked = job.asked();
+        let timesteps = |job: &Job| job.sampler.steps().iter().map(|step| step.timestep).collect();
+        let enlarged = job.first.as_ref().zip(request.enlarging.as_ref());
+        let enlarged = enlarged.map(|(first, enlarging)| EnlargedUsed {
+            from: first.size,
+            levels: job.levels.clone().unwrap_or_default(),
+            timesteps: timesteps(job),
+            adain: enlarging.adain,
+            tone_map: enlarging.tone_map,
+        });
+        Used {
             samples: job.samples,
             size: job.size,
             delivered: job.delivered,
             frame_rate: moves.then_some(job.frame_rate),
-            steps: job.steps,
-            solver: job.solver.clone(),
-            timesteps: job.sampler.steps().iter().map(|step| step.timestep).collect(),
-            guidance: job.guidance.clone(),
-            more: job.more.clone(),
+            steps: asked.steps,
+            solver: asked.solver.clone(),
+            timesteps: timesteps(asked),
+            levels: asked.levels.clone(),
+            guidance: asked.guidance.clone(),
+            more: asked.more.clone(),
             max_tokens: job.rules.filter(|_| job.captions.is_none()).map(|rules| rules.max_tokens),
             fit: job.frame.fit,
             sounds: job.sound.is_some(),
-        };
-        let workload = self.workload_of(request, &job)?;
-        let network = self.network_of(&job, &workload)?;
-        let estimate = self.estimate(request, &job, (&network, &workload));
-        Ok(Plan { request: request.clone(), job, used, estimate })
+            enlarged,
+        }
     }
 
     /// Runs a plan of this pipeline.

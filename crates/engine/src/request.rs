@@ -81,6 +81,21 @@ pub struct Request {
     /// Leave out all blocks but the first where that one's change differs by less than this share from the
     /// step before.
     pub first_block_cache: Option<f64>,
+    /// Make the clip smaller first, then its latents larger, and go on from there: with the upsampler that the model was
+    /// opened with.
+    pub enlarging: Option<Enlarging>,
+}
+
+/// The second of two stages: latents of a smaller clip are made larger, noised to the first of its levels and denoised
+/// again, without guidance.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Enlarging {
+    /// Noise levels of its steps; those of the family's own distilled checkpoints if not given.
+    pub levels: Option<Vec<f64>>,
+    /// How far the mean and deviation of every channel go back to what they were, 0 to 10; 1 is all the way.
+    pub adain: f64,
+    /// How strongly large values are drawn in, 0 to 1.
+    pub tone_map: f64,
 }
 
 impl Default for Request {
@@ -116,6 +131,7 @@ impl Default for Request {
             fit: None,
             decoding: Decoding::Whole,
             first_block_cache: None,
+            enlarging: None,
         }
     }
 }
@@ -245,7 +261,8 @@ impl Request {
     /// More steps are asked for than the model was distilled for, or none.
     pub(crate) fn few_timesteps(&self, recorded: Option<&[f64]>) -> Result<Option<Vec<f64>>> {
         match (&self.solving, recorded) {
-            (Solving::Scheduler, _) | (Solving::Recorded, None) => Ok(None),
+            (Solving::Scheduler | Solving::Levels(_) | Solving::Distilled(_), _)
+            | (Solving::Recorded, None) => Ok(None),
             (Solving::Renoise(timesteps), _) => Ok(Some(timesteps.clone())),
             (Solving::Recorded, Some(own)) => thinned(own, self.steps).map(Some),
         }
@@ -317,6 +334,12 @@ pub enum Solving {
     Scheduler,
     /// At falling timesteps clean latents are predicted and noised again: for distilled models.
     Renoise(Vec<f64>),
+    /// By the folder's scheduler at these noise levels, falling from at most 1 to above 0. They are meant as they are:
+    /// no shift moves them.
+    Levels(Vec<f64>),
+    /// The same at few levels of a distilled checkpoint, which is run without guidance unless it is asked for: those of
+    /// the family's own checkpoints if none are said.
+    Distilled(Option<Vec<f64>>),
 }
 
 /// How latents become pixels.

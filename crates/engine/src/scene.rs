@@ -135,6 +135,13 @@ impl Conditioning {
             let positions = own.scale.align(time, tokens.positions, &target);
             self.references.push(Reference { tokens: tokens.values, positions });
         }
+        let [_, height, width] = job.size;
+        for (frame, picture) in &given.beside {
+            let clip = picture.clip([height, width], model.conditions.resampling, device);
+            let tokens = model.geometry.still(&encode(clip)?, *frame, job.frame_rate)?;
+            let (tokens, positions) = (tokens.values, tokens.positions);
+            self.references.push(Reference { tokens, positions });
+        }
         Ok(())
     }
 }

@@ -31,10 +31,30 @@ pub fn samples_together(tokens: usize) -> usize {
     (TOKENS_TOGETHER / tokens.max(1)).max(1)
 }
 
-/// What a sampler starts from, one for each prompt.
+/// What is asked of a replica.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) request: &'a Request,
+    /// Its samples.
+    pub(crate) deal: &'a Deal,
+    /// Of the prompts of these.
+    pub(crate) captions: &'a Captions,
+}
+
+/// What a sampler starts from.
 pub(crate) struct Prepared {
-    pub(crate) captions: Captions,
+    /// One for each prompt, or one for all.
     pub(crate) conditionings: Vec<Conditioning>,
+    /// What an earlier stage has made, if there was one.
+    pub(crate) begun: Option<Begun>,
+}
+
+/// What an earlier stage has made.
+pub(crate) struct Begun {
+    /// Clean tokens `[samples of this replica, N, C]` to go on from.
+    pub(crate) tokens: Tracks<Tensor<3>>,
+    /// What a step cache saved there.
+    pub(crate) cache: Option<CacheReport>,
 }
 
 /// Who looks on while samples are denoised together.
@@ -73,7 +93,7 @@ pub(crate) struct Samples {
     /// The video's without what was given put back.
     unpasted: Option<Tensor<5>>,
     /// What a step cache saved on this rank, and cost.
-    cache: Option<CacheReport>,
+    pub(crate) cache: Option<CacheReport>,
 }
 
 impl Pipeline {
@@ -161,13 +181,12 @@ impl Pipeline {
     /// Noise to latents.
     pub(crate) fn sample(
         &mut self,
-        request: &Request,
+        Ask { request, deal, captions }: Ask<'_>,
         job: &Job,
-        prepared: &Prepared,
-        deal: &Deal,
+        prepared: Prepared,
         progress: &mut dyn Progress,
     ) -> Result<Samples> {
-        let Prepared { captions, conditionings } = prepared;
+        let Prepared { conditionings, begun } = &prepared;
         let steps = job.sampler.steps().len();
         progress.begin("denoise", deal.samples.len() * steps);
         let patch = self.description.geometry.patch;
@@ -177,7 +196,8 @@ impl Pipeline {
             Some(_) => 1,
             None => samples_together(tokens),
         };
-        let mut report = request.first_block_cache.map(|_| CacheReport::default());
+        let earlier = begun.as_ref().and_then(|own| own.cache).unwrap_or_default();
+        let mut report = request.first_block_cache.map(|_| earlier);
         let (mut made, mut unpasted) = (Vec::new(), Vec::new());
         let first_prompt = deal.prompts(request).start;
         let prompt = |sample: usize| sample / request.count - first_prompt;
@@ -199,10 +219,7 @@ impl Pipeline {
                 true => Vec::new(),
                 false => samples.clone().map(|it| &captions.negatives[prompt(it)]).collect(),
             };
-            let noise = Noise {
-                initial: job.noise.clone().map(|noise| noise.slice_dim(0, samples.clone())),
-                samples: samples.clone().map(|sample| request.noise_of(sample)).collect(),
-            };
+            let noise = noise((request, job), &samples, (deal, begun.as_ref()));
             let unconditional = joined_texts(&negatives);
             let mut watched = Watched {
                 progress,
@@ -347,6 +364,23 @@ impl Experts for PipelineExperts<'_, '_> {
 
     fn stopped(&self) -> Error {
         Error::Interrupted
+    }
+}
+
+/// What some samples of a replica start from.
+fn noise(
+    (request, job): (&Request, &Job),
+    samples: &Range<usize>,
+    (deal, begun): (&Deal, Option<&Begun>),
+) -> Noise {
+    let first = deal.samples.start;
+    let own = samples.start - first..samples.end - first;
+    let clean = begun.map_or_else(Tracks::default, |begun| begun.tokens.clone());
+    Noise {
+        initial: job.noise.clone().map(|noise| noise.slice_dim(0, samples.clone())),
+        samples: samples.clone().map(|sample| request.noise_of(sample)).collect(),
+        clean: clean.map(|all| all.slice_dim(0, own.clone())),
+        round: u64::from(begun.is_some()),
     }
 }
 

@@ -64,6 +64,8 @@ impl fmt::Display for Condition {
 pub enum EntersAs {
     /// As clean tokens at level 0, in their place or, for a reference, before all others.
     CleanTokens,
+    /// As clean tokens beside all others, at the place of a single frame; what stands for the first frame is in its place.
+    TokensBeside,
     /// As channels beside the noise: a mask of given frames, then the latents of the clip, grey where
     /// nothing is given.
     Channels,
@@ -99,9 +101,17 @@ impl Conditions {
         Conditions { reference_scale: 1, ..Conditions::default() }
     }
 
-    /// The same, taking some more.
+    /// The same, taking some more; those that it takes already enter as they did.
     pub fn taking(mut self, more: &[Condition], entry: EntersAs) -> Conditions {
         more.iter().for_each(|condition| _ = self.entries.entry(*condition).or_insert(entry));
+        self
+    }
+
+    /// The same after a training in which all conditions were clean tokens in their places.
+    pub(crate) fn trained_with(mut self, shown: &[Condition]) -> Conditions {
+        for condition in shown {
+            self.entries.insert(*condition, EntersAs::CleanTokens);
+        }
         self
     }
 

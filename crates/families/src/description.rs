@@ -8,7 +8,7 @@ use folder::ModelFolder;
 use folder::lora::Names;
 use models::dit::ltx2::CrossLevels;
 use models::sound::SoundCodec;
-use models::vae::Vae;
+use models::vae::{LatentUpsampler, Vae};
 use nn::{Network, Split};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
@@ -49,8 +49,24 @@ pub struct Family {
     pub extension: &'static str,
     /// Reads the configs of a folder and checks them against each other; weights are not touched.
     pub describe: fn(&'static Family, &ModelFolder) -> Result<Description>,
+    /// Where its distilled checkpoints take their few steps, where it publishes such.
+    pub distilled: Option<Distilled>,
+    /// Reads the config of what makes its latents larger, where it publishes such.
+    pub upsampler: Option<ReadUpsampler>,
     /// How a model begins anew, for families that are small enough.
     pub scratch: Option<Scratch>,
+}
+
+/// Reads the config of what makes latents larger.
+pub type ReadUpsampler = fn(&str) -> nn::Result<Arc<dyn LatentUpsampler>>;
+
+/// Noise levels at which the distilled checkpoints of a family take their few steps, without guidance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Distilled {
+    /// From pure noise on.
+    pub levels: &'static [f64],
+    /// Of latents that were made larger.
+    pub enlarged: &'static [f64],
 }
 
 /// How a model of a family begins anew.

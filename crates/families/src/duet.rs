@@ -47,6 +47,8 @@ pub(crate) static FAMILY: Family = Family {
     ],
     extension: "gif",
     describe,
+    distilled: None,
+    upsampler: None,
     scratch: Some(Scratch {
         schema: |own| own.subschema_for::<DuetConfig>(),
         zero: &Duet::ZERO,

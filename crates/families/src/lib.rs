@@ -18,8 +18,8 @@ mod wan;
 
 pub use conditions::{Condition, Conditions, EntersAs, Resampling};
 pub use description::{
-    Defaults, Description, Family, GuidanceTerms, Ladder, MakeMeeting, Meeting, NewModel, Scratch,
-    Sound, Text, Transformer,
+    Defaults, Description, Distilled, Family, GuidanceTerms, Ladder, MakeMeeting, Meeting,
+    NewModel, ReadUpsampler, Scratch, Sound, Text, Transformer,
 };
 pub use error::{Error, Result};
 pub use models::dit::ltx2::CrossLevels;

@@ -13,12 +13,14 @@ use folder::{Error, ModelFolder, agree};
 use models::dit::ltx2::{CrossLevels, Ltx2, Ltx2Config};
 use models::sound::{SoundCodec, SpectrogramCodec};
 use models::vae::Vae;
+use models::vae::ltx2_upsampler::Ltx2Upsampler;
 use models::vae::ltx2_video::{AutoencoderKlLtx2Video, Ltx2VideoVaeConfig};
 use nn::{Network, Split};
 
 use crate::conditions::{Condition, Conditions, EntersAs, Resampling};
 use crate::description::{
-    Defaults, Description, Family, GuidanceTerms, Ladder, Meeting, Sound, Text, Transformer,
+    Defaults, Description, Distilled, Family, GuidanceTerms, Ladder, Meeting, Sound, Text,
+    Transformer,
 };
 use crate::error::Result;
 use crate::text::{EncoderRules, Padding, Preparation, TextRules};
@@ -58,6 +60,11 @@ pub(crate) static FAMILY: Family = Family {
     ],
     extension: "mp4",
     describe,
+    distilled: Some(Distilled {
+        levels: &[1.0, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875],
+        enlarged: &[0.909375, 0.725, 0.421875],
+    }),
+    upsampler: Some(|config| Ok(Arc::new(Ltx2Upsampler::from_json(config)?))),
     scratch: None,
 };
 
@@ -103,7 +110,10 @@ fn describe(family: &'static Family, folder: &ModelFolder) -> Result<Description
         ("audio_in_channels of transformer", config.audio.channels),
         ("values of a latent of audio_vae", sound.channels()),
     )?;
-    let mut conditions = Conditions::none().taking(&Condition::ALL, EntersAs::CleanTokens);
+    let beside = [Condition::LastImage, Condition::Keyframe];
+    let mut conditions = Conditions::none()
+        .taking(&beside, EntersAs::TokensBeside)
+        .taking(&Condition::ALL, EntersAs::CleanTokens);
     conditions.resampling = Resampling::Bilinear;
     Ok(Description {
         family,

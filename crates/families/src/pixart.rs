@@ -46,6 +46,8 @@ pub(crate) const ALPHA: Family = Family {
     ],
     extension: "png",
     describe,
+    distilled: None,
+    upsampler: None,
     scratch: None,
 };
 

@@ -188,7 +188,7 @@ impl Description {
         // A network that is shown pictures as channels has no room for clean tokens.
         let channels = |condition| self.conditions.enters(condition) == Some(EntersAs::Channels);
         if !Condition::ALL.into_iter().any(channels) {
-            self.conditions = self.conditions.taking(&record.conditions, EntersAs::CleanTokens);
+            self.conditions = self.conditions.trained_with(&record.conditions);
         }
         if let Some(scale) = record.reference_scale {
             self.conditions.reference_scale = scale;

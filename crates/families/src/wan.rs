@@ -51,6 +51,8 @@ pub(crate) static FAMILY: Family = Family {
     ],
     extension: "mp4",
     describe,
+    distilled: None,
+    upsampler: None,
     scratch: None,
 };
 

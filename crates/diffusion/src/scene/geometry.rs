@@ -178,6 +178,19 @@ impl Geometry {
         Ok(Tokens { values, positions, grid, patch: self.patch })
     }
 
+    /// Latents `[1, C, 1, H, W]` of a picture as tokens at the place of the single frame `frame` of a clip.
+    ///
+    /// # Errors
+    /// A size is not a multiple of the patch.
+    pub fn still(&self, latents: &Tensor<5>, frame: usize, rate: f64) -> Result<Tokens> {
+        let tokens = self.video(latents, &[rate])?;
+        let [_, rows, columns] = tokens.grid;
+        let latent = self.latent_frame(frame) / self.patch[0];
+        let (place, device) = ((frame, latent), latents.device());
+        let positions = self.coordinates.of_frame([rows, columns], place, rate, &device);
+        Ok(Tokens { positions, ..tokens })
+    }
+
     /// Sound latents `[B, C, T, F]` (channels, time, frequency bins) as tokens `[B, T, C F]`.
     pub fn audio(&self, latents: &Tensor<4>) -> Tokens {
         let [batch, _, time, bins] = latents.dims();

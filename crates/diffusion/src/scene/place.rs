@@ -50,6 +50,27 @@ impl Coordinates {
         Tensor::from_data(TensorData::new(values, [rates.len(), 3 - first, tokens, 2]), device)
     }
 
+    /// The same of a grid of `[rows, columns]` tokens that show the single frame `frame`, in the latent frame `latent`.
+    pub fn of_frame(
+        &self,
+        [rows, columns]: [usize; 2],
+        (frame, latent): (usize, usize),
+        rate: f64,
+        device: &Device,
+    ) -> Tensor<4> {
+        let positions = self.positions([1, rows, columns], &[rate], device);
+        let time: [f32; 2] = match self.time {
+            Time::Absent => return positions,
+            Time::Frames => [latent, latent + 1].map(|at| (at as f64 * self.scale[0]) as f32),
+            // The division is f32's, as the reference does it.
+            Time::CausalSeconds => [frame, frame + 1].map(|at| at as f32 / rate as f32),
+        };
+        let tokens = rows * columns;
+        let time = TensorData::new(time.repeat(tokens), [1, 1, tokens, 2]);
+        let places = positions.slice_dim(1, 1..3);
+        Tensor::cat(vec![Tensor::from_data(time, device), places], 1)
+    }
+
     fn at(&self, axis: usize, (index, count): (usize, usize), rate: f64) -> f32 {
         let scale = match self.span.filter(|_| axis > 0) {
             Some(span) => span / count as f64,
@@ -125,4 +146,25 @@ pub fn align_reference(
     }
     let plane = positions.slice([0..batch, 1..axes, 0..tokens, 0..2]) * space as f64;
     Tensor::cat(vec![seconds, plane], 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Coordinates, Time};
+    use burn::tensor::Device;
+
+    /// A picture of frame 9 at 12 frames a second lasts for that frame, whatever group the codec puts it into.
+    #[test]
+    fn a_single_frame_has_the_place_of_that_frame() {
+        let values = |time| {
+            let coordinates = Coordinates { time, scale: [8.0, 32.0, 32.0], span: None };
+            let places = coordinates.of_frame([1, 2], (9, 2), 12.0, &Device::flex());
+            places.into_data().iter::<f32>().collect::<Vec<_>>()
+        };
+        let plane = [0.0, 32.0, 0.0, 32.0, 0.0, 32.0, 32.0, 64.0];
+        let seconds = [9.0 / 12.0, 10.0 / 12.0];
+        assert_eq!(values(Time::CausalSeconds), [&seconds.repeat(2)[..], &plane].concat());
+        assert_eq!(values(Time::Frames), [&[16.0, 24.0].repeat(2)[..], &plane].concat());
+        assert_eq!(values(Time::Absent), plane);
+    }
 }

@@ -209,15 +209,13 @@ impl Track {
     /// `noisy` may belong to a graph; fixed tokens, references and channels beside do not. `sigma` is the
     /// level of a sample as a whole, from 0 to 1.
     pub fn modality(&self, process: &Process, noisy: Tensor<3>, levels: &NoiseLevels) -> Modality {
-        let mut tokens: Vec<_> = self.references.iter().map(|one| one.tokens.clone()).collect();
-        tokens.push(self.keep(noisy));
         let samples = self.samples();
         let whole = |sample| match self.kind {
             TrackKind::Generated => levels.of_sample(sample),
             TrackKind::Given => 0.0,
         };
         let sigma: Vec<f32> = (0..samples).map(whole).collect();
-        let tokens = joined(tokens, 1);
+        let tokens = self.sequence(noisy);
         let tokens = match &self.beside {
             Some(beside) => joined(vec![tokens, beside.clone()], 2),
             None => tokens,
@@ -232,6 +230,13 @@ impl Track {
             enabled: true,
             skipped: self.skipped.clone(),
         }
+    }
+
+    /// All tokens `[B, R + N, C]`: `noisy` `[B, N, C]` where they are free, references first.
+    pub fn sequence(&self, noisy: Tensor<3>) -> Tensor<3> {
+        let mut tokens: Vec<_> = self.references.iter().map(|one| one.tokens.clone()).collect();
+        tokens.push(self.keep(noisy));
+        joined(tokens, 1)
     }
 
     /// The part of a prediction `[B, R + N, C]` that belongs to the track, `[B, N, C]`. A learned

@@ -4,5 +4,7 @@ mod encoder;
 mod folder;
 mod lora;
 mod ltx2;
+mod ltx2_runs;
+mod ltx2_stages;
 mod negative;
 mod pictures;

@@ -72,6 +72,49 @@ fn a_record_gives_conditions_to_models_that_have_room_for_them() {
     assert_eq!(channels.conditions.enters(Condition::Image), Some(EntersAs::Channels));
 }
 
+/// Pictures of later frames stand beside a clip until a training has put them into their places.
+#[test]
+fn what_was_trained_in_its_place_stays_there() {
+    let model = describe(&ModelFolder::open(&goldens().join("ltx2-tiny")).unwrap()).unwrap();
+    let enters = |model: &Description| {
+        [Condition::Keyframe, Condition::LastImage].map(|own| model.conditions.enters(own))
+    };
+    assert_eq!(enters(&model), [Some(EntersAs::TokensBeside); 2]);
+    let record = Record { conditions: vec![Condition::Keyframe], ..Record::default() };
+    let trained = model.with_record(record);
+    assert_eq!(enters(&trained), [Some(EntersAs::CleanTokens), Some(EntersAs::TokensBeside)]);
+}
+
+/// Factors are those of the codec's levels, which the transformer must agree with; a config of another form is refused
+/// and never guessed at.
+#[test]
+fn the_factors_of_a_codec_are_never_guessed() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = goldens().join("ltx2-tiny");
+    let described = |component: &str, key: &str, value: serde_json::Value| {
+        for part in ["scheduler", "transformer", "vae", "audio_vae", "vocoder", "."] {
+            let names = ["config.json", "scheduler_config.json", "model_index.json"];
+            for name in names.iter().filter(|name| model.join(part).join(name).is_file()) {
+                std::fs::create_dir_all(folder.path().join(part)).unwrap();
+                let text = std::fs::read_to_string(model.join(part).join(name)).unwrap();
+                let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+                if part == component {
+                    config[key] = value.clone();
+                }
+                std::fs::write(folder.path().join(part).join(name), config.to_string()).unwrap();
+            }
+        }
+        describe(&ModelFolder::open(folder.path()).unwrap())
+    };
+    let same = described("transformer", "vae_scale_factors", json!([4, 16, 16])).unwrap();
+    assert_eq!(same.geometry.factors, [4, 16, 16]);
+    let other = described("transformer", "vae_scale_factors", json!([8, 32, 32])).err().unwrap();
+    let other = other.to_string();
+    assert!(other.contains("vae_scale_factors of transformer (frames) is 8"), "{other}");
+    let nested = described("vae", "encoder", json!({ "blocks": [] })).err().unwrap().to_string();
+    assert!(nested.contains("`encoder`"), "{nested}");
+}
+
 /// What a description says of a row of the table in `docs/families.md`. What the folder was seen to do stands between these columns;
 /// the tests of the command try it.
 fn row(name: &str, model: &Description) -> [String; 4] {
@@ -82,6 +125,7 @@ fn row(name: &str, model: &Description) -> [String; 4] {
     let taken = model.conditions.taken().map(|own| {
         let way = match model.conditions.enters(own) {
             Some(EntersAs::Channels) => "as channels",
+            Some(EntersAs::TokensBeside) => "as tokens beside",
             _ => "as clean tokens",
         };
         format!("{own} ({way})")

@@ -8,6 +8,7 @@ use kernels::{Activation, CausalFrames, Convolution};
 use nn::{ConfigReader, Convolution2d, Convolution3d, Error, GroupNorm, Result, Weights};
 use serde_json::json;
 
+use super::LatentUpsampler;
 use super::frames::{FrameTensor, clips, frame};
 
 const CONFIG: &str = "the latent upsampler's config.json";
@@ -96,20 +97,22 @@ impl Ltx2Upsampler {
     pub fn from_json(text: &str) -> Result<Ltx2Upsampler> {
         Ok(Ltx2Upsampler { config: Ltx2UpsamplerConfig::from_json(text)? })
     }
+}
 
-    /// Asks for every parameter once.
-    ///
-    /// # Errors
-    /// One is missing or misshapen.
-    pub fn declare(&self, weights: &Weights<'_>) -> Result<()> {
+impl LatentUpsampler for Ltx2Upsampler {
+    fn declare(&self, weights: &Weights<'_>) -> Result<()> {
         Network::new(&self.config, weights).map(drop)
     }
 
-    /// Larger latents of latents `[B, C, F, h, w]`, both in the VAE's own scale.
-    ///
-    /// # Errors
-    /// The latents do not fit the model, or a parameter is missing or misshapen.
-    pub fn apply(&self, weights: &Weights<'_>, latents: Tensor<5>) -> Result<Tensor<5>> {
+    fn latent_channels(&self) -> usize {
+        self.config.channels
+    }
+
+    fn ratio(&self) -> [usize; 2] {
+        [self.config.larger, self.config.smaller.unwrap_or(1)]
+    }
+
+    fn enlarge(&self, weights: &Weights<'_>, latents: Tensor<5>) -> Result<Tensor<5>> {
         let [batch, channels, count, height, width] = latents.dims();
         if channels != self.config.channels || count * height * width == 0 {
             return Err(Error::Shape {

@@ -109,6 +109,14 @@ pub trait Vae: Send + Sync {
         Ok(latents)
     }
 
+    /// The way back from [`Vae::released`]: latents in the scale that the diffusion model sees.
+    ///
+    /// # Errors
+    /// A parameter is missing.
+    fn received(&self, _: &Weights<'_>, latents: Tensor<5>) -> Result<Tensor<5>> {
+        Ok(latents)
+    }
+
     /// Decodes latents.
     ///
     /// # Errors
@@ -122,6 +130,27 @@ pub trait Vae: Send + Sync {
     fn check_tiling(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// Makes latents larger, of any family behind one object. They are in the scale in which diffusers hands latents out.
+pub trait LatentUpsampler: Send + Sync {
+    /// Asks for every parameter once.
+    ///
+    /// # Errors
+    /// One is missing or misshapen.
+    fn declare(&self, weights: &Weights<'_>) -> Result<()>;
+
+    /// Channels of a latent.
+    fn latent_channels(&self) -> usize;
+
+    /// By what rows and columns become more, and then fewer.
+    fn ratio(&self) -> [usize; 2];
+
+    /// Larger latents of latents `[B, C, f, h, w]`.
+    ///
+    /// # Errors
+    /// The latents do not fit the model, or a parameter is missing or misshapen.
+    fn enlarge(&self, weights: &Weights<'_>, latents: Tensor<5>) -> Result<Tensor<5>>;
 }
 
 /// What stops decoding: an error of the model, or whoever takes the frames.

@@ -5,6 +5,7 @@ use models::sound::audio_vae::{AudioVae, AudioVaeConfig};
 use models::sound::mel::Spectrogram;
 use models::sound::vocoder::{Vocoder, VocoderConfig};
 use models::sound::{SoundCodec, SoundWeights, SpectrogramCodec};
+use models::vae::LatentUpsampler;
 use models::vae::ltx2_upsampler::{Ltx2Upsampler, Ltx2UpsamplerConfig};
 use nn::{Error, Weights};
 use serde_json::{Value, json};
@@ -113,7 +114,7 @@ fn the_upsampler_is_that_of_diffusers() {
     for name in ["upsampler", "rational"] {
         let case = upsampler(name);
         let weights = Weights::new(&case.store);
-        let larger = case.model.apply(&weights, case.tensor("latent")).unwrap();
+        let larger = case.model.enlarge(&weights, case.tensor("latent")).unwrap();
         check(name, &larger, &case.tensor("larger"), BOUND);
     }
 }

@@ -77,10 +77,15 @@ impl Golden {
             else {
                 continue;
             };
-            assert_eq!(view.dtype(), Dtype::F32, "{}: `{key}`", self.name);
+            let stored = match view.dtype() {
+                Dtype::F32 => DType::F32,
+                Dtype::F16 => DType::F16,
+                other => panic!("{}: `{key}` is {other:?}", self.name),
+            };
             let shape = view.shape().to_vec();
             let elements: usize = shape.iter().product();
-            let data = TensorData::from_bytes_vec(view.data().to_vec(), [elements], DType::F32);
+            let data = TensorData::from_bytes_vec(view.data().to_vec(), [elements], stored);
+            let data = data.convert::<f32>();
             let values = Tensor::from_data(data, &Device::flex());
             store.insert(name, Parameter { values, shape });
         }

@@ -7,6 +7,7 @@ use data::media::{self, FrameRate};
 use engine::{Decoding, Fit, Request, Seed, Sizing, Solving};
 use folder::lora::LoraSource;
 
+use super::enlarging::EnlargingArguments;
 use super::more::MoreArguments;
 use crate::failure::{Failure, Outcome};
 use crate::given::GivenArguments;
@@ -14,13 +15,19 @@ use crate::layout::LayoutArguments;
 use crate::places::Kind;
 
 /// Arguments that a record tells by itself.
-const TOLD: [&str; 61] = [
+const TOLD: [&str; 67] = [
     "prompt",
     "prompts",
     "negative",
     "steps",
     "solver",
     "timesteps",
+    "sigmas",
+    "upsampler",
+    "upsampler_sigmas",
+    "upsampler_adain",
+    "upsampler_tone_map",
+    "upsampler_lora",
     "guidance",
     "second_guidance",
     "audio_guidance",
@@ -106,6 +113,12 @@ pub(crate) struct Arguments {
     /// Falling timesteps for `--solver renoise`, like 1000,750,500,250
     #[arg(long, value_name = "T,..", value_delimiter = ',', conflicts_with = "steps")]
     pub(super) timesteps: Option<Vec<f64>>,
+    /// Falling noise levels of the steps, from 1 to above 0, which no shift moves; or `distilled`, for those of the
+    /// distilled checkpoints of the model's family, which are run without guidance
+    #[arg(long, value_name = "S,..|distilled", value_parser = sigmas, conflicts_with_all = ["steps", "timesteps"])]
+    pub(super) sigmas: Option<Sigmas>,
+    #[command(flatten)]
+    pub(super) enlarging: EnlargingArguments,
     /// Guidance scale; at 1 and below the negative prompt plays no part [default: the model's, 1 for the
     /// few steps of a distilled model]
     #[arg(long, value_name = "G", visible_aliases = ["guidance-scale", "cfg-scale"])]
@@ -246,6 +259,15 @@ const EXAMPLES: &str = "Examples:
       --dtype bf16 --seed 7 --count 4 --output lighthouse.png
   moviola generate --replay lighthouse-002.png.json --output again.png";
 
+/// Where steps stand.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Sigmas {
+    /// Where a family's distilled checkpoints have them.
+    Distilled,
+    /// At these noise levels.
+    Levels(Vec<f64>),
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub(super) enum SolverName {
     Scheduler,
@@ -267,7 +289,8 @@ pub(crate) enum Quantize {
 impl Arguments {
     /// Files that are read, which nothing may overwrite.
     pub(super) fn inputs(&self) -> Vec<PathBuf> {
-        let loras = self.lora.iter().chain(&self.second_lora).map(|lora| lora.path.clone());
+        let loras = self.lora.iter().chain(&self.second_lora).chain(&self.enlarging.upsampler_lora);
+        let loras = loras.map(|lora| lora.path.clone());
         let files = [
             &self.prompts,
             &self.transformer,
@@ -276,7 +299,9 @@ impl Arguments {
             &self.prompt_embeds,
             &self.replay,
         ];
-        let files = files.into_iter().flatten().cloned();
+        let upsampler =
+            self.enlarging.upsampler.iter().map(|own| engine::upsampler_folder(own.as_ref()));
+        let files = files.into_iter().flatten().cloned().chain(upsampler);
         files.chain(loras).chain(self.given.files()).collect()
     }
 
@@ -307,6 +332,14 @@ impl Arguments {
             }
             (Some(SolverName::Scheduler), None) => Solving::Scheduler,
             (None, None) => Solving::Recorded,
+        };
+        let solving = match (&self.sigmas, solving) {
+            (None, solving) => solving,
+            (Some(_), Solving::Renoise(_)) => {
+                unreachable!("--sigmas and --timesteps exclude each other")
+            }
+            (Some(Sigmas::Distilled), _) => Solving::Distilled(None),
+            (Some(Sigmas::Levels(levels)), _) => Solving::Levels(levels.clone()),
         };
         Ok(Request {
             prompts: self.prompt.clone(),
@@ -339,8 +372,21 @@ impl Arguments {
             fit: self.fit,
             decoding: if self.tile_vae { Decoding::Tiled } else { Decoding::Whole },
             first_block_cache: self.cache,
+            enlarging: self.enlarging.asked(),
         })
     }
+}
+
+/// Noise levels, or the word for those of a family.
+fn sigmas(text: &str) -> Result<Sigmas, String> {
+    if text == "distilled" {
+        return Ok(Sigmas::Distilled);
+    }
+    let levels = text.split(',').map(|level| level.trim().parse::<f64>());
+    let levels = levels.collect::<Result<Vec<_>, _>>();
+    levels.map(Sigmas::Levels).map_err(|_| {
+        "write falling numbers, like 1,0.75,0.5,0.25, or the word distilled".to_owned()
+    })
 }
 
 /// The share of a first-block cache, as `fbcache:SHARE`.

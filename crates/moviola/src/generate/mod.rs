@@ -2,6 +2,7 @@
 
 mod arguments;
 mod asks;
+mod enlarging;
 mod more;
 mod record;
 mod replay;
@@ -185,6 +186,8 @@ impl<'a> Run<'a> {
             second_transformer: ask.second_transformer.clone(),
             loras: ask.lora.clone(),
             second_loras: ask.second_lora.clone(),
+            upsampler: ask.enlarging.folder(self.voice)?,
+            upsampler_loras: ask.enlarging.upsampler_lora.clone(),
             ..setup(&ask.device, ask.dtype, ask.quantize, ask.offload)?
         };
         let pipeline = Pipeline::open(&self.model, &setup)?;
@@ -227,7 +230,7 @@ impl<'a> Run<'a> {
     ) -> Outcome {
         let used = plan.used().clone();
         let rate = self.frame_rate(&pipeline, used.frame_rate)?;
-        let inputs = Inputs::of(ask, &self.model, layout.as_ref())?;
+        let inputs = Inputs::of(ask, &self.model, layout.as_ref(), self.voice)?;
         let only_audio = self.kind == Kind::Sound;
         let record = |index, size| {
             record::record(ask, &inputs, &used, only_audio, (index, size), self.clock)

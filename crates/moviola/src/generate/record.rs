@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::{Used, file_fingerprint, model_fingerprint};
+use engine::{EnlargedUsed, Used, file_fingerprint, model_fingerprint};
 use folder::lora::LoraSource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,9 +10,10 @@ use serde_json::{Map, Value};
 use super::arguments::{Arguments, Dtype, Quantize};
 use super::more::MoreArguments;
 use crate::clock::Clock;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::layout::LayoutArguments;
 use crate::threads;
+use crate::voice::Voice;
 
 /// The format of records; a reader must know it.
 pub(super) const FORMAT: u32 = 2;
@@ -45,6 +46,12 @@ pub(super) struct Record {
     pub(super) solver_options: Map<String, Value>,
     pub(super) steps: usize,
     pub(super) timesteps: Vec<f64>,
+    /// Noise levels, where they were not the scheduler's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sigmas: Option<Vec<f64>>,
+    /// The second of two stages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) enlarged: Option<Enlarged>,
     pub(super) guidance: f64,
     pub(super) guidance_2: Option<f64>,
     #[serde(default)]
@@ -88,6 +95,34 @@ pub(super) struct Record {
     /// How long all took until this was written.
     pub(super) seconds: f64,
     pub(super) seconds_to_first_step: Option<f64>,
+}
+
+/// How a smaller clip became a larger one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Enlarged {
+    pub(super) upsampler: Input,
+    /// Frames, height and width of the smaller clip.
+    pub(super) from: [usize; 3],
+    pub(super) sigmas: Vec<f64>,
+    pub(super) timesteps: Vec<f64>,
+    pub(super) adain: f64,
+    pub(super) tone_map: f64,
+    /// LoRAs of the second stage alone.
+    pub(super) lora: Vec<Input>,
+}
+
+impl Enlarged {
+    fn of(used: &EnlargedUsed, upsampler: &Input, lora: &[Input]) -> Enlarged {
+        Enlarged {
+            upsampler: upsampler.clone(),
+            from: used.from,
+            sigmas: used.levels.clone(),
+            timesteps: used.timesteps.clone(),
+            adain: used.adain,
+            tone_map: used.tone_map,
+            lora: lora.to_vec(),
+        }
+    }
 }
 
 /// A file that was read.
@@ -140,6 +175,8 @@ pub(super) struct Inputs {
     prompt_embeds: Option<Input>,
     noise: Option<Input>,
     given: Vec<Input>,
+    upsampler: Option<Input>,
+    upsampler_lora: Vec<Input>,
 }
 
 impl Inputs {
@@ -151,6 +188,7 @@ impl Inputs {
         arguments: &Arguments,
         model: &Path,
         layout: Option<&parallel::Plan>,
+        voice: Voice,
     ) -> Outcome<Inputs> {
         let one = |path: &Option<PathBuf>| path.as_deref().map(Input::of).transpose();
         let loras = |all: &[LoraSource]| all.iter().map(Input::of_lora).collect::<Outcome<_>>();
@@ -158,6 +196,10 @@ impl Inputs {
             let scale = given.scale.map(|scale| scale as f64);
             let own = Input::of(&given.path)?;
             Ok(Input { role: Some(given.role.to_string()), frame: given.frame, scale, ..own })
+        });
+        let upsampler = arguments.enlarging.folder(voice)?.map(|folder| {
+            let file = arguments.enlarging.upsampler.clone().unwrap_or_default();
+            Ok::<_, Failure>(Input { file, ..Input::of(&folder)? })
         });
         Ok(Inputs {
             instructions: threads::instruction_set()?.name().to_owned(),
@@ -170,7 +212,15 @@ impl Inputs {
             prompt_embeds: one(&arguments.prompt_embeds)?,
             noise: one(&arguments.noise)?,
             given: given.collect::<Outcome<_>>()?,
+            upsampler: upsampler.transpose()?,
+            upsampler_lora: loras(&arguments.enlarging.upsampler_lora)?,
         })
+    }
+
+    /// The second of two stages, if there is one.
+    fn enlarged(&self, used: &Used) -> Option<Enlarged> {
+        let both = used.enlarged.as_ref().zip(self.upsampler.as_ref());
+        both.map(|(used, upsampler)| Enlarged::of(used, upsampler, &self.upsampler_lora))
     }
 }
 
@@ -188,11 +238,9 @@ pub(super) fn record(
     (index, size): (usize, [usize; 3]),
     clock: &Clock,
 ) -> Value {
-    let [frames, height, width] = match only_audio {
-        // The clip that is not made decides how long the sound lasts.
-        true => [used.size[0], used.delivered[0], used.delivered[1]],
-        false => size,
-    };
+    // The clip that is not made decides how long the sound lasts.
+    let unmade = [used.size[0], used.delivered[0], used.delivered[1]];
+    let [frames, height, width] = if only_audio { unmade } else { size };
     let prompt = index / arguments.count.max(1);
     let first = arguments.first_sample + (prompt * arguments.count) as u64;
     let own = Record {
@@ -217,6 +265,8 @@ pub(super) fn record(
         solver_options: used.solver.options.clone(),
         steps: used.steps,
         timesteps: used.timesteps.clone(),
+        sigmas: used.levels.clone(),
+        enlarged: inputs.enlarged(used),
         guidance: used.guidance[0],
         guidance_2: used.guidance.get(1).copied(),
         more_guidance: used.more.as_ref().map(MoreArguments::of),

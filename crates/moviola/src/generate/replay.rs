@@ -7,8 +7,9 @@ use families::Condition;
 use folder::lora::LoraSource;
 use kernels::{InstructionSet, Operands};
 
-use super::arguments::{Arguments, Dtype, Quantize, SolverName, cache};
-use super::record::{FORMAT, Input, Record};
+use super::arguments::{Arguments, Dtype, Quantize, Sigmas, SolverName, cache};
+use super::enlarging::EnlargingArguments;
+use super::record::{Enlarged, FORMAT, Input, Record};
 use crate::failure::{Failure, Outcome};
 use crate::given::GivenFile;
 use crate::hub;
@@ -137,12 +138,26 @@ impl Record {
         if now != self.model_fingerprint {
             changed.push(differs("the model", model, &self.model_fingerprint, &now));
         }
+        if let Some(Enlarged { upsampler, .. }) = &self.enlarged {
+            let folder = self.enlarging().folder()?.unwrap_or_default();
+            match Input::of(&folder) {
+                Ok(now) if now.fingerprint == upsampler.fingerprint => {}
+                Ok(now) => {
+                    let (then, now) = (&upsampler.fingerprint, &now.fingerprint);
+                    changed.push(differs("the upsampler", &upsampler.file, then, now));
+                }
+                Err(err) => {
+                    changed.push(format!("the upsampler {} is gone ({err})", upsampler.file))
+                }
+            }
+        }
         let named = |role: &'static str, all: &[Input]| -> Vec<(String, Input)> {
             all.iter()
                 .map(|own| (own.role.clone().unwrap_or(role.to_owned()), own.clone()))
                 .collect()
         };
-        let loras = [named("the LoRA", &self.lora), named("the LoRA", &self.lora_2)].concat();
+        let second = self.enlarged.as_ref().map_or(&[][..], |own| &own.lora);
+        let loras = [&self.lora, &self.lora_2, second].map(|all| named("the LoRA", all)).concat();
         let single = [
             ("the transformer", &self.transformer),
             ("the second transformer", &self.transformer_2),
@@ -176,20 +191,15 @@ impl Record {
         let sample = self.sample_of(asked.sample, path)?;
         let moved = sample.wrapping_sub(self.sample) as usize;
         let row = |input: &Option<Input>| input.as_ref().and_then(|own| own.row);
-        let loras = |all: &[Input]| {
-            let source = |own: &Input| LoraSource {
-                path: self.path(own),
-                scale: own.scale.unwrap_or(1.0) as f32,
-            };
-            all.iter().map(source).collect()
-        };
         let file = |input: &Option<Input>| input.as_ref().map(|own| self.path(own));
         let mut arguments = Arguments {
             model: Some(model),
             prompt: self.prompt.iter().cloned().collect(),
             prompts: None,
             negative: self.negative.clone(),
-            steps: (!few).then_some(self.steps),
+            steps: (!few && self.sigmas.is_none()).then_some(self.steps),
+            sigmas: self.sigmas.clone().map(Sigmas::Levels),
+            enlarging: self.enlarging(),
             solver: Some(if few { SolverName::Renoise } else { SolverName::Scheduler }),
             timesteps: few.then(|| self.timesteps.clone()),
             guidance: Some(self.guidance),
@@ -208,8 +218,8 @@ impl Record {
             quantize: self.quantize.as_ref().map(|_| Quantize::Int8),
             transformer: file(&self.transformer),
             second_transformer: file(&self.transformer_2),
-            lora: loras(&self.lora),
-            second_lora: loras(&self.lora_2),
+            lora: self.loras(&self.lora),
+            second_lora: self.loras(&self.lora_2),
             noise: file(&self.noise),
             noise_row: row(&self.noise).map(|row| row.wrapping_add(moved)),
             prompt_embeds: file(&self.prompt_embeds),
@@ -242,6 +252,26 @@ impl Record {
         let written = self.written_as.as_deref().filter(|_| is_beside);
         let named = written.and_then(|name| Kind::named(name).ok());
         named.or_else(|| self.only_audio.then_some(Kind::Sound))
+    }
+
+    /// LoRAs as they were given.
+    fn loras(&self, all: &[Input]) -> Vec<LoraSource> {
+        let source = |own: &Input| LoraSource {
+            path: self.path(own),
+            scale: own.scale.unwrap_or(1.0) as f32,
+        };
+        all.iter().map(source).collect()
+    }
+
+    /// The arguments of a second stage.
+    fn enlarging(&self) -> EnlargingArguments {
+        self.enlarged.as_ref().map_or_else(EnlargingArguments::default, |own| EnlargingArguments {
+            upsampler: Some(self.resolved(&own.upsampler.file)),
+            upsampler_sigmas: Some(own.sigmas.clone()),
+            upsampler_adain: Some(own.adain),
+            upsampler_tone_map: Some(own.tone_map),
+            upsampler_lora: self.loras(&own.lora),
+        })
     }
 
     /// The sample to make: that of the record, or another of its prompt.

@@ -63,8 +63,12 @@ impl Run<'_> {
                 duration(estimate.operations() / (EFFICIENCY * peak))
             }
         };
+        let first = used.enlarged.as_ref().map_or(String::new(), |own| {
+            let [_, height, width] = own.from;
+            format!(", from {width} x {height} by {} more", own.timesteps.len())
+        });
         let line = format!(
-            "{}: {} steps by {}, guidance {}, seed {}; about {seconds} and {}",
+            "{}{first}: {} steps by {}, guidance {}, seed {}; about {seconds} and {}",
             self.made(used),
             used.timesteps.len(),
             used.solver.class,

@@ -28,6 +28,7 @@ mod replicas;
 mod serving;
 mod sounding;
 mod spread;
+mod staging;
 #[path = "../subjects/mod.rs"]
 mod subjects;
 mod training;

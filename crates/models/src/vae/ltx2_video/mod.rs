@@ -276,6 +276,10 @@ impl Vae for AutoencoderKlLtx2Video {
         self.restored(weights, latents)
     }
 
+    fn received(&self, weights: &Weights<'_>, latents: Tensor<5>) -> Result<Tensor<5>> {
+        self.standardised(weights, latents)
+    }
+
     /// A decoder that is told a timestep is told 0, and no noise is added: diffusers' defaults.
     fn decode_clips(&self, decode: ClipDecode<'_>) -> Result<()> {
         let ClipDecode { weights, latents, tiled, take, progress } = decode;
