@@ -49,11 +49,9 @@ pub use error::{Error, Result};
 pub use ffmpeg::ClipReader;
 pub use frame::Frame;
 pub use rate::FrameRate;
-pub(crate) use read::picture_size;
-pub use read::{DecodedClip, is_picture};
+pub use read::{DecodedClip, is_picture, picture_size};
 pub use sound::Waveform;
-pub(crate) use stream::Stream;
-pub use stream::missing_reader;
+pub use stream::{Stream, missing_reader, shown_frames};
 pub use webm::check_webm;
 pub use write::{ClipWriter, Format};
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 const FFPROBE: &str = "ffprobe";
 
@@ -18,13 +19,13 @@ const ENTRIES: &str = "stream=width,height,avg_frame_rate,r_frame_rate,nb_frames
 
 /// The first video of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Stream {
+pub struct Stream {
     /// Frames per second, on average.
-    pub(crate) rate: FrameRate,
+    pub rate: FrameRate,
     /// Height as it is shown.
-    pub(crate) height: usize,
+    pub height: usize,
     /// Width as it is shown.
-    pub(crate) width: usize,
+    pub width: usize,
     /// How many frames there are, if the file says so.
     pub(super) frames: Option<usize>,
 }
@@ -35,7 +36,7 @@ impl Stream {
     /// # Errors
     ///
     /// If there is no such file, it has no video, or ffprobe is not installed.
-    pub(crate) fn probe(path: &Path) -> Result<Stream> {
+    pub fn probe(path: &Path) -> Result<Stream> {
         let found = ask(path, &[])?;
         let stream = found.ok_or_else(|| decode(path, "it has no video stream"))?;
         let stream = stream.promote().ok_or_else(|| decode(path, "its video has no frame rate"))?;
@@ -60,6 +61,22 @@ impl Stream {
     }
 }
 
+/// How many frames a video shows, whatever it says of itself: its packets but for those that its edit list leaves out.
+/// All of the file is read, and nothing is decoded.
+///
+/// # Errors
+///
+/// If there is no such file, it is no video, or it has more frames than are read.
+pub fn shown_frames(path: &Path) -> Result<usize> {
+    let said = said(path, &["-show_entries", "packet=flags", "-of", "csv=p=0"], 10 * SILENCE)?;
+    let said = String::from_utf8_lossy(&said);
+    let is_shown = |line: &&str| !line.trim().is_empty() && !line.contains('D');
+    match said.lines().filter(is_shown).count() {
+        0 => Err(decode(path, "it has no frames")),
+        count => Ok(count),
+    }
+}
+
 /// The first program that reading videos needs and that cannot be started, if there is one.
 pub fn missing_reader() -> Option<&'static str> {
     let starts = |program: &str| {
@@ -71,13 +88,21 @@ pub fn missing_reader() -> Option<&'static str> {
 
 /// The first video stream of a file, if it has one.
 fn ask(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
+    // Counting reads all of a file before it says anything.
+    let silence = if more.is_empty() { SILENCE } else { 10 * SILENCE };
+    let said = said(path, &[more, &["-show_entries", ENTRIES, "-of", "json"]].concat(), silence)?;
+    let found: Found = serde_json::from_slice(&said)
+        .map_err(|err| decode(path, &format!("ffprobe's answer is not readable: {err}")))?;
+    Ok(found.streams.into_iter().next())
+}
+
+/// What ffprobe says of the first video of a file.
+fn said(path: &Path, question: &[&str], silence: Duration) -> Result<Vec<u8>> {
     let file = kernels::open_file(path);
     file.map_err(|source| super::Error::Read { path: path.to_owned(), source })?;
     let mut command = Command::new(FFPROBE);
-    command.args(["-v", "error", "-select_streams", "v:0"]).args(ALLOWED).args(more);
-    command.args(["-show_entries", ENTRIES, "-of", "json"]).arg(input(path));
-    // Counting reads all of a file before it says anything.
-    let silence = if more.is_empty() { SILENCE } else { 10 * SILENCE };
+    command.args(["-v", "error", "-select_streams", "v:0"]).args(ALLOWED).args(question);
+    command.arg(input(path));
     let started = Program::start(&mut command, silence);
     let (mut program, answer) = started.map_err(|source| not_started(path, FFPROBE, source))?;
     let failed = |source| super::Error::Read { path: path.to_owned(), source };
@@ -87,12 +112,10 @@ fn ask(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
         return Err(decode(path, "ffprobe's answer does not end"));
     }
     let (status, complaints) = program.end().map_err(failed)?;
-    if !status.success() {
-        return Err(decode(path, last_line(&complaints)));
+    match status.success() {
+        true => Ok(said),
+        false => Err(decode(path, last_line(&complaints))),
     }
-    let found: Found = serde_json::from_slice(&said)
-        .map_err(|err| decode(path, &format!("ffprobe's answer is not readable: {err}")))?;
-    Ok(found.streams.into_iter().next())
 }
 
 #[derive(Deserialize)]
