@@ -7,6 +7,9 @@ import time
 
 from api import png
 
+# What a server may hold after all of them, in MB: open models, buffers of the allocator.
+GROWTH = 300
+
 FIELDS = ["prompt", "model", "size", "seconds", "width", "height", "num_frames", "fps", "seed", "num_inference_steps", "guidance_scale",
           "guidance_scale_2", "negative_prompt", "flow_shift", "lora", "input_reference", "image", "mask", "video", "video_prefix", "last_image",
           "reference", "audio", "keyframe[0]", "keyframe[x]", "n", "fit", "stream", "response_format", "partial_images", "video[id]", "nonsense"]
@@ -96,6 +99,7 @@ def run(server, count, seed=0):
             id = answer.split(b'"id":"', 1)[1].split(b'"', 1)[0].decode()
             server.call("DELETE", f"/v1/videos/{id}")
     slow(server)
+    assert server.memory() < before + GROWTH, f"memory grows from {before:.0f} to {server.memory():.0f} MB"
     print(f"{count} bad requests in {time.monotonic() - begun:.0f} s: {dict(sorted(statuses.items()))}, {made} clips were asked for by chance; memory {before:.0f} to {server.memory():.0f} MB")
 
 

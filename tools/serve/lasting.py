@@ -79,6 +79,8 @@ def load(server, models, keys, jobs, drawing=None):
           f"most that a client was ahead {spread}; memory by tenths {[round(own) for own in tenths]} MB")
     if drawing:
         plot(drawing, memory, jobs)
+    # Jobs that share a run are done at once, and whoever was refused comes a little later.
+    assert spread <= each / 2, f"a client was {spread} of its {each} jobs ahead of another"
     p99 = waits[len(waits) * 99 // 100]
     assert p99 < 0.05, f"a status call takes {1000 * p99:.0f} ms"
     assert tenths[-1] < 1.25 * max(tenths[1:4]), f"memory grows: {tenths}"

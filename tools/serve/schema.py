@@ -5,6 +5,9 @@ import re
 import subprocess
 import sys
 
+# What a server may hold after all of them, in MB.
+GROWTH = 300
+
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
@@ -18,5 +21,6 @@ def run(server, examples):
     assert server.process.poll() is None, "it died"
     assert server.call("GET", "/health")[0] == 200
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert server.memory() < before + GROWTH, f"memory grows from {before:.0f} to {server.memory():.0f} MB"
     cases = re.search(r"(\d+) generated", done.stdout)
     print(f"schemathesis: {cases.group(1) if cases else 'all'} cases; memory {before:.0f} to {server.memory():.0f} MB")

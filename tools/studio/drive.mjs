@@ -1,5 +1,6 @@
 // Drives the studio in a headless Chromium; `cargo xtask studio-test` runs this.
 
+import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -21,6 +22,7 @@ const timed = async (name, work) => {
   return value;
 };
 
+await timed("few connections", () => execFileSync(process.execPath, [new URL("connections.mjs", import.meta.url).pathname], { stdio: "inherit" }));
 const model = await timed("a model", async () => {
   if (!values.model) return house.model();
   fs.symlinkSync(path.resolve(values.model), path.join(folder, "shapes"));

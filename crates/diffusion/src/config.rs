@@ -80,6 +80,9 @@ enum Kind {
     UniPc(UniPcConfig),
 }
 
+/// Shifts that can be asked for: beyond them all levels are one.
+const SHIFTS: std::ops::RangeInclusive<f64> = 1e-3..=1e3;
+
 impl SchedulerConfig {
     /// Reads the text of a `scheduler_config.json`.
     pub fn from_json(text: &str) -> Result<SchedulerConfig> {
@@ -164,7 +167,7 @@ impl SchedulerConfig {
             Kind::Ddim(_) | Kind::Ddpm(_) => None,
         };
         let Some(key) = key else { return Err(Error::NoFlowShift { class }) };
-        if !(shift.is_finite() && shift > 0.0) {
+        if !SHIFTS.contains(&shift) {
             return Err(Error::FlowShift { shift });
         }
         let mut options = self.options.clone();

@@ -136,7 +136,7 @@ pub enum Error {
 
     /// A shift that moves noise levels nowhere.
     #[error(
-        "a shift of {shift} is not possible; give a number above 0, 1 leaves levels as they are"
+        "a shift of {shift} is not possible; give a number above 0, from 0.001 to 1000, 1 leaves levels as they are"
     )]
     FlowShift {
         /// The shift that was asked for.

@@ -219,6 +219,23 @@ fn keyframes(
     Ok((filling, beside))
 }
 
+/// Refuses a condition that a model does not take, before anything of it is read.
+///
+/// # Errors
+/// It does not; those that it takes are named.
+pub fn check_taken(condition: Condition, model: &Description) -> Result<()> {
+    if model.conditions.enters(condition).is_some() {
+        return Ok(());
+    }
+    let taken: Vec<String> = model.conditions.taken().map(|it| it.to_string()).collect();
+    let taken = match taken.is_empty() {
+        true => "prompts alone".to_owned(),
+        false => format!("{} beside prompts", taken.join(", ")),
+    };
+    let reason = format!("this model was not made for one; it takes {taken}: leave it out");
+    Err(Error::request(condition.into(), reason))
+}
+
 /// Refuses conditions that the model does not take, and the lack of one that it needs.
 fn takes(given: &Given, model: &Description) -> Result<()> {
     let here = [
@@ -232,14 +249,8 @@ fn takes(given: &Given, model: &Description) -> Result<()> {
         (Condition::Audio, given.audio.is_some()),
     ];
     for (condition, is_given) in here {
-        if is_given && model.conditions.enters(condition).is_none() {
-            let taken: Vec<String> = model.conditions.taken().map(|it| it.to_string()).collect();
-            let taken = match taken.is_empty() {
-                true => "prompts alone".to_owned(),
-                false => format!("{} beside prompts", taken.join(", ")),
-            };
-            let reason = format!("this model was not made for one; it takes {taken}: leave it out");
-            return Err(Error::request(condition.into(), reason));
+        if is_given {
+            check_taken(condition, model)?;
         }
         if !is_given && model.conditions.required == Some(condition) {
             let reason = "this model makes clips from a picture; give one";

@@ -42,6 +42,7 @@ pub use encoder::{ClipSizes, EncoderSetup, FolderEncoder};
 pub use enlarging::upsampler_folder;
 pub use error::{Error, Field, Result};
 pub use estimate::{Estimate, StageWork};
+pub use given::check_taken;
 pub use guidance::MoreGuidance;
 pub use inspect::{ComponentReport, Fact, Inspection, TensorReport, inspect};
 pub use pipeline::{Frames, Latents, Pipeline, PipelineOutput, Residency, Setup};

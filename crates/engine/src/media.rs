@@ -47,7 +47,9 @@ impl Pictures {
             Media::File(path) => {
                 let clip = media::DecodedClip::read_first(path, most);
                 let clip = clip.map_err(|err| unreadable(field, &err))?;
-                (0..clip.frames()).map(|at| SourceImage::from_frame(&clip.frame(at))).collect()
+                let size = clip.size();
+                let frames = clip.into_frames().into_iter();
+                frames.map(|bytes| SourceImage::from_bytes(size, bytes)).collect()
             }
         };
         Ok(Pictures(frames))
@@ -64,6 +66,10 @@ impl Pictures {
                 let frame = clip.as_mut().ok().and_then(|clip| clip.next_frame().ok().flatten());
                 clip?;
                 frame.map(|(height, width, _)| [height, width])
+            }
+            // Its header tells; a damaged picture says so when it is read.
+            Media::File(path) if media::is_picture(path) => {
+                media::picture_size(path).ok().map(|(height, width)| [height, width])
             }
             _ => None,
         };

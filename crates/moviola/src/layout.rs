@@ -166,6 +166,17 @@ impl LayoutArguments {
     /// # Errors
     /// The layout cannot be; the error names the nearest that can.
     pub(crate) fn plan(&self, work: &Work, hardware: &Hardware) -> Outcome<Plan> {
+        self.fit(work, hardware)?.map_err(|Refusal { axis, reason }| {
+            let flag = if axis == "pipeline" { "pipefusion" } else { &axis };
+            Failure::Refused(format!("--{flag}: {reason}"))
+        })
+    }
+
+    /// The same, with what does not fit the work apart from arguments that cannot be.
+    ///
+    /// # Errors
+    /// The arguments contradict each other, or the processes that were started.
+    pub(crate) fn fit(&self, work: &Work, hardware: &Hardware) -> Outcome<Result<Plan, Refusal>> {
         let ranks = self.rank_count()?;
         let (patches, warmup) = (self.patches, self.warmup);
         let pipeline = Pipeline { patches, warmup, stages: self.stages.clone() };
@@ -174,16 +185,12 @@ impl LayoutArguments {
             return Err(Failure::refused(reason));
         }
         let (mesh, vae_ranks) = (self.mesh(), self.vae_ranks.unwrap_or(1));
-        let plan = match self.is_auto() {
+        Ok(match self.is_auto() {
             false => Plan::new(&Layout { ranks, mesh, pipeline, vae_ranks }, &work.workload),
             // The layout is chosen; who decodes is not.
             true => Plan::auto(ranks, work, hardware).and_then(|plan| {
                 Plan::new(&Layout { vae_ranks, ..plan.layout().clone() }, &work.workload)
             }),
-        };
-        plan.map_err(|Refusal { axis, reason }| {
-            let flag = if axis == "pipeline" { "pipefusion" } else { &axis };
-            Failure::Refused(format!("--{flag}: {reason}"))
         })
     }
 

@@ -92,6 +92,9 @@ struct LimitArguments {
     /// Pixels of all frames times steps of a request [default: 257 frames of 1280 x 720 in 100 steps]
     #[arg(long, help_heading = LIMITS, value_name = "N")]
     pixel_steps: Option<u64>,
+    /// Pixels of all frames that a request gives beside its prompt [default: 192 frames of 1920 x 1080]
+    #[arg(long, help_heading = LIMITS, value_name = "N")]
+    given_pixels: Option<u64>,
     /// Seconds that a connection may be idle
     #[arg(long, help_heading = LIMITS, value_name = "SECONDS", default_value_t = 75)]
     idle: u64,
@@ -217,6 +220,7 @@ impl Arguments {
             body: own.body_mb << 20,
             prompt: own.prompt_bytes,
             work: own.pixel_steps.unwrap_or(usual.work),
+            given: own.given_pixels.unwrap_or(usual.given),
             queue: own.queue,
             connections: own.connections,
             idle: Duration::from_secs(own.idle),
@@ -260,7 +264,8 @@ impl Ranked {
         }
         let work = pipeline.work(request)?;
         let hardware = hardware::here(&work, &Job::Alone).map_err(engine_error)?;
-        self.layout.plan(&work, &hardware).map(Some).map_err(engine_error)
+        let plan = self.layout.fit(&work, &hardware).map_err(engine_error)?;
+        plan.map(Some).map_err(|refusal| unfit(&refusal))
     }
 }
 
@@ -313,9 +318,24 @@ impl Executor for Ranked {
         request: &Request,
         ranks: usize,
     ) -> engine::Result<Value> {
+        // What is wrong with the request is told by its field.
+        pipeline.work(request)?;
         let name = pipeline.description().family.title;
         plan::weighed(name, pipeline, request, ranks).map_err(engine_error)
     }
+}
+
+/// Why a request does not fit the layout of the server, which no client has chosen: by the field that would have to be
+/// another.
+fn unfit(parallel::Refusal { axis, reason }: &parallel::Refusal) -> Error {
+    let (field, remedy) = match &**axis {
+        "cfg" => (Field::Guidance, "guide it by another scale, or not at all"),
+        "data" => (Field::Count, "ask for another number"),
+        _ => (Field::Height, "choose a larger size or more frames"),
+    };
+    let reason = reason.replace("--guidance", "guidance_scale");
+    let part = axis.replace('-', " ");
+    Error::request(field, format!("the server's layout ({part}) does not fit: {reason}; {remedy}"))
 }
 
 /// What the server says of a failure.

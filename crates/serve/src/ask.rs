@@ -24,6 +24,11 @@ impl Makes {
             Makes::Images => "image",
         }
     }
+
+    /// What has this name in the table of jobs.
+    pub(crate) fn named(name: &str) -> Makes {
+        if name == Makes::Images.name() { Makes::Images } else { Makes::Video }
+    }
 }
 
 /// What a job was asked for. Everything that was left open and is drawn is filled in.
@@ -116,6 +121,24 @@ impl PictureFormat {
 }
 
 impl Ask {
+    /// What stands for something that cannot be read any more.
+    pub(crate) fn lost(makes: Makes) -> Ask {
+        Ask {
+            makes,
+            model: String::new(),
+            prompt: String::new(),
+            negative: String::new(),
+            seed: 0,
+            count: 1,
+            numbers: Numbers::default(),
+            given: Vec::new(),
+            loras: Vec::new(),
+            remixed_from: None,
+            previews: 0,
+            format: PictureFormat::Png,
+        }
+    }
+
     /// Whether another clip can be made in the same run: it differs in its prompt, its seed and what is given only. No
     /// clip is another for it, because no row of a product depends on the others.
     pub(crate) fn shares_a_run(&self, other: &Ask) -> bool {

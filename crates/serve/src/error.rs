@@ -185,16 +185,37 @@ impl Refusal {
         }
     }
 
+    /// The same about a field that has another name here.
+    pub(crate) fn about(mut self, param: &str) -> Refusal {
+        let Some(known) = self.param.replace(param.to_owned()) else { return self };
+        if let Some(rest) = self.message.strip_prefix(&format!("{known}:")) {
+            self.message = format!("{param}:{rest}");
+        }
+        self
+    }
+
     /// What it says.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// The same without the path of a folder.
+    /// The same without the path of a folder: what is in it stays with its name, the folder itself is `the folder`.
     pub(crate) fn without(mut self, folder: &Path) -> Refusal {
-        let path = format!("{}{}", folder.display(), std::path::MAIN_SEPARATOR);
-        self.message = self.message.replace(&path, "");
+        let path = folder.display().to_string();
+        if !matches!(&*path, "" | "." | ".." | "/") {
+            let below = format!("{path}{}", std::path::MAIN_SEPARATOR);
+            self.message = self.message.replace(&below, "");
+        }
+        // A relative one may be a part of words.
+        if folder.is_absolute() && path.len() > 1 {
+            self.message = self.message.replace(&path, "the folder");
+        }
         self
+    }
+
+    /// Whether it is our own fault.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.kind == Kind::Ours
     }
 
     /// As the value of a server-sent event.

@@ -18,12 +18,20 @@ pub(crate) struct Fields {
     folder: PathBuf,
     /// Names that were asked for, which are those that are known.
     known: Vec<String>,
+    /// What whoever asked should know.
+    notes: Vec<String>,
 }
 
 impl Fields {
     pub(crate) fn new(form: Form, folder: &Path) -> Fields {
         // Clients write `key[]` for a list, of one too.
-        Fields { fields: form.fields, folder: folder.to_owned(), known: Vec::new() }
+        let (known, notes) = (Vec::new(), Vec::new());
+        Fields { fields: form.fields, folder: folder.to_owned(), known, notes }
+    }
+
+    /// Something that whoever asked should know.
+    pub(crate) fn note(&mut self, note: String) {
+        self.notes.push(note);
     }
 
     /// All values of a name, and of the same as a list.
@@ -200,12 +208,12 @@ impl Fields {
         Ok(GivenFile { role, file, frame, scale: None })
     }
 
-    /// Refuses what nobody asked for.
+    /// Refuses what nobody asked for, and gives what was noted.
     ///
     /// # Errors
     /// There is something; the nearest known name is told.
-    pub(crate) fn finish(self) -> Answer<()> {
-        let Some((name, _)) = self.fields.first() else { return Ok(()) };
+    pub(crate) fn finish(self) -> Answer<Vec<String>> {
+        let Some((name, _)) = self.fields.first() else { return Ok(self.notes) };
         let near = most_similar(name, self.known.iter().map(String::as_str));
         let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
         let reason = format!("{name}: there is no such field here{near}");

@@ -132,6 +132,9 @@ impl Reading {
             let part =
                 part.map_err(|error| Refusal::body(format!("the body ended early: {error}")))?;
             let Ok(part) = part.into_data() else { continue };
+            if bytes.len() + part.len() > self.most {
+                return Err(self.too_large());
+            }
             texts.take(part.len())?;
             bytes.extend(part);
         }
@@ -164,9 +167,11 @@ impl Form {
             Json::String(text) => text,
             Json::Bool(_) | Json::Number(_) => value.to_string(),
             Json::Array(all) => {
-                return all
-                    .into_iter()
-                    .try_for_each(|one| self.flatten(format!("{name}[]"), one, depth + 1));
+                // What belongs to one object of a list is told by its number.
+                return all.into_iter().enumerate().try_for_each(|(at, one)| {
+                    let at = if one.is_object() { at.to_string() } else { String::new() };
+                    self.flatten(format!("{name}[{at}]"), one, depth + 1)
+                });
             }
             Json::Object(all) => {
                 return all.into_iter().try_for_each(|(sub, one)| {

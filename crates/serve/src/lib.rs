@@ -4,9 +4,11 @@
 //! survives the process (`jobs`). One worker takes jobs one after another; the engine knows nothing of HTTP.
 
 mod ask;
+mod connection;
 mod error;
 mod fields;
 mod form;
+mod given;
 mod http;
 mod jobs;
 mod json;

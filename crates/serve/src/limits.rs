@@ -15,6 +15,8 @@ pub struct Limits {
     pub prompt: usize,
     /// Pixels of all frames times steps of a request.
     pub work: u64,
+    /// Pixels of all frames that a request gives beside its prompt.
+    pub given: u64,
     /// Jobs that wait.
     pub queue: usize,
     /// Connections at a time.
@@ -34,6 +36,8 @@ impl Default for Limits {
             prompt: 32_000,
             // 257 frames of 1280 x 720 in 100 steps.
             work: 257 * 1280 * 720 * 100,
+            // 192 frames of 1920 x 1080.
+            given: 400_000_000,
             queue: 64,
             connections: 256,
             idle: Duration::from_secs(75),

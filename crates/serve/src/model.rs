@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use diffusion::{Geometry, Grouping};
 use engine::{Pipeline, Setup};
@@ -18,6 +19,8 @@ use crate::error::{Answer, Refusal, Result};
 /// A model under its name. Requests are checked against it; the worker runs a pipeline of its own.
 pub struct Model {
     id: String,
+    /// Where it is, as it was said and as it is.
+    places: Vec<PathBuf>,
     description: Description,
     template: Mutex<Pipeline>,
     command: Vec<String>,
@@ -33,6 +36,10 @@ impl Model {
         let description = pipeline.description().clone();
         Ok(Model {
             id: id.to_owned(),
+            places: [Some(path.to_owned()), path.canonicalize().ok()]
+                .into_iter()
+                .flatten()
+                .collect(),
             description,
             template: Mutex::new(pipeline),
             command: Vec::new(),
@@ -49,6 +56,11 @@ impl Model {
     /// The arguments with which `moviola generate` opens it.
     pub(crate) fn command(&self) -> &[String] {
         &self.command
+    }
+
+    /// Where it is.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Path> {
+        self.places.iter().map(PathBuf::as_path)
     }
 
     /// Its name in requests.
@@ -172,6 +184,13 @@ impl Models {
     }
 }
 
+/// What tells a file from the one that has taken its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    bytes: u64,
+    changed: SystemTime,
+}
+
 /// LoRAs of a folder by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Loras {
@@ -180,7 +199,18 @@ pub(crate) struct Loras {
 
 impl Loras {
     pub(crate) fn of(folder: Option<PathBuf>) -> Loras {
-        Loras { folder }
+        // As whoever copies a command can use it from anywhere.
+        Loras { folder: folder.map(|folder| folder.canonicalize().unwrap_or(folder)) }
+    }
+
+    /// LoRAs of a request, each with how its file is now.
+    pub(crate) fn stamped(&self, asked: &[LoraAsk]) -> Vec<(LoraAsk, Option<Stamp>)> {
+        let known = self.list();
+        let stamp = |ask: &LoraAsk| {
+            let facts = fs::metadata(known.get(&ask.name)?).ok()?;
+            Some(Stamp { bytes: facts.len(), changed: facts.modified().ok()? })
+        };
+        asked.iter().map(|ask| (ask.clone(), stamp(ask))).collect()
     }
 
     /// Where they are.

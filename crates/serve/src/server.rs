@@ -17,6 +17,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::http::{self, Api};
 use crate::jobs::Jobs;
@@ -197,7 +198,8 @@ async fn accept(
             request.extensions_mut().insert(ConnectInfo(peer));
             app.clone().oneshot(request)
         });
-        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+        let stream = TokioIo::new(Connection::new(stream, limits.idle));
+        let connection = graceful.watch(builder.serve_connection(stream, service));
         tokio::spawn(async move {
             // A connection that breaks is the client's affair.
             let _ = connection.await;

@@ -27,7 +27,7 @@ pub(crate) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Watches jobs that were taken, whose stages may take so long each.
+    /// Watches jobs that were taken, whose stages may take so long for each of them.
     pub(crate) fn new(jobs: &'a Jobs, taken: &[Taken], limit: Duration) -> Watch<'a> {
         let each = taken.iter().map(|own| (own.job.id.clone(), own.abort.clone()));
         jobs.live.count(|totals| totals.runs += 1);
@@ -37,7 +37,7 @@ impl<'a> Watch<'a> {
             jobs,
             each: each.collect(),
             shares: Vec::new(),
-            limit,
+            limit: limit.saturating_mul(u32::try_from(taken.len()).unwrap_or(u32::MAX)),
             stage: None,
             durations: Vec::new(),
             denoised: 0,

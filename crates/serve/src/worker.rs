@@ -1,7 +1,7 @@
 //! The worker: takes jobs one after another and runs them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{MAIN_SEPARATOR, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use data::media::FrameRate;
@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use crate::ask::{Ask, LoraAsk};
 use crate::error::{Answer, Refusal, Result};
+use crate::given;
 use crate::jobs::{Failure, Job, Jobs, Made, Outcome, Taken};
 use crate::limits::Limits;
-use crate::model::{Loras, Model, Models};
+use crate::model::{Loras, Model, Models, Stamp};
 use crate::output::{Output, Outputs};
 use crate::watch::Watch;
 
@@ -66,6 +67,13 @@ pub(crate) struct Checked {
 }
 
 impl Engine {
+    /// What is said, without where the files of a job, of LoRAs and of models are.
+    pub(crate) fn hide(&self, refusal: Refusal, folder: &Path) -> Refusal {
+        let refusal = self.loras.hide(refusal.without(folder));
+        let places = self.models.0.iter().flat_map(Model::places);
+        places.fold(refusal, |refusal, place| refusal.without(place))
+    }
+
     /// A pipeline of a model with the LoRAs of a request.
     fn adapted(&self, base: &Pipeline, loras: &[LoraAsk]) -> Answer<Pipeline> {
         if loras.is_empty() {
@@ -76,6 +84,19 @@ impl Engine {
         adapted.map_err(|refusal| self.loras.hide(refusal))
     }
 
+    /// The pixels that are decoded of what a job is given, whose files are in `folder`; nothing is decoded.
+    ///
+    /// # Errors
+    /// The model takes no such thing, or it is too much.
+    pub(crate) fn given_pixels(&self, ask: &Ask, folder: &Path) -> Answer<u64> {
+        let description = self.models.find(Some(&ask.model))?.description();
+        for own in &ask.given {
+            engine::check_taken(own.role, description).map_err(Refusal::of_engine)?;
+        }
+        let frames = ask.numbers.frames.unwrap_or(description.defaults.size[0]);
+        given::pixels(&ask.given, folder, frames, self.limits.given)
+    }
+
     /// Checks what a job asks for, whose files are in `folder`; no network runs.
     ///
     /// # Errors
@@ -84,14 +105,15 @@ impl Engine {
         let model = self.models.find(Some(&ask.model))?;
         let pipeline = self.adapted(&model.pipeline(), &ask.loras)?;
         let request = ask.request(folder);
-        let plan = pipeline.plan(&request).map_err(Refusal::of_engine)?;
+        let hidden = |error| self.hide(Refusal::of_engine(error), folder);
+        let plan = pipeline.plan(&request).map_err(hidden)?;
         let used = plan.used();
         self.limits.check_work(used)?;
         if let Some(rate) = used.frame_rate {
             let fault = |error: data::media::Error| Refusal::field("fps", format!("fps: {error}"));
             FrameRate::from_number(rate).map_err(fault)?;
         }
-        self.executor.check(&pipeline, &request, &plan).map_err(Refusal::of_engine)?;
+        self.executor.check(&pipeline, &request, &plan).map_err(hidden)?;
         let size = [used.size[0], used.delivered[0], used.delivered[1]];
         Ok(Checked { size, fps: used.frame_rate, notes: plan.notes().to_vec() })
     }
@@ -102,7 +124,13 @@ struct Kept {
     model: String,
     base: Pipeline,
     /// The same with the LoRAs of the last job that had any.
-    adapted: Option<(Vec<LoraAsk>, Pipeline)>,
+    adapted: Option<Adapted>,
+}
+
+/// A pipeline with LoRAs, as their files were when it was made.
+struct Adapted {
+    loras: Vec<(LoraAsk, Option<Stamp>)>,
+    pipeline: Pipeline,
 }
 
 /// Runs jobs.
@@ -165,7 +193,12 @@ impl<'a> Worker<'a> {
                 }
                 return Ok(());
             }
-            Ok(Err(engine::Error::Interrupted)) => self.interrupted(&watch),
+            // What took too long together is no job's fault either.
+            Ok(Err(engine::Error::Interrupted))
+                if all.len() == 1 || self.jobs.is_stopping() || !watch.is_late() =>
+            {
+                self.interrupted(&watch)
+            }
             _ if all.len() > 1 => {
                 return all.into_iter().try_for_each(|own| {
                     match own.abort.load(Ordering::Relaxed) {
@@ -175,10 +208,11 @@ impl<'a> Worker<'a> {
                 });
             }
             Ok(Err(error)) => {
-                // Where its files are is nobody's business.
-                let place = format!("{}{MAIN_SEPARATOR}", self.jobs.place(&jobs[0].id).display());
-                let message = error.to_string().replace(&place, "");
-                Outcome::Failed(failure("generation_failed", message))
+                // Where files are is nobody's business, and what is wrong with the server's is for its log.
+                let hidden = |refusal| self.engine.hide(refusal, &self.jobs.place(&jobs[0].id));
+                let refusal = hidden(Refusal::of_engine(error));
+                let code = if refusal.is_ours() { "server_error" } else { "generation_failed" };
+                Outcome::Failed(failure(code, refusal.message().to_owned()))
             }
             Err(_) => {
                 let message =
@@ -248,14 +282,15 @@ impl<'a> Worker<'a> {
         if ask.loras.is_empty() {
             return Ok(&mut self.kept[at].base);
         }
-        if self.kept[at].adapted.as_ref().is_none_or(|(loras, _)| *loras != ask.loras) {
+        let loras = self.engine.loras.stamped(&ask.loras);
+        if self.kept[at].adapted.as_ref().is_none_or(|own| own.loras != loras) {
             self.kept[at].adapted = None;
             let unfit = |refusal: Refusal| engine::Error::Unknown(refusal.message().to_owned());
-            let adapted = self.engine.adapted(&self.kept[at].base, &ask.loras).map_err(unfit)?;
-            self.kept[at].adapted = Some((ask.loras.clone(), adapted));
+            let pipeline = self.engine.adapted(&self.kept[at].base, &ask.loras).map_err(unfit)?;
+            self.kept[at].adapted = Some(Adapted { loras, pipeline });
         }
         let adapted = self.kept[at].adapted.as_mut();
-        Ok(&mut adapted.expect("it was made just now").1)
+        Ok(&mut adapted.expect("it was made just now").pipeline)
     }
 }
 

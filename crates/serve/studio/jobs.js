@@ -4,6 +4,10 @@ import { Refused, ask, call, every, events, post, release } from "./api.js";
 
 const PAGE = 24;
 
+/** Answers that stay open, of events and of pictures: a browser opens six connections to a host, and what is pressed or played needs some. */
+const FOLLOWED = 2;
+const DRAWN = 2;
+
 /** A number of moments. */
 const pause = (seconds, signal) => new Promise((resolve) => {
   const timer = setTimeout(resolve, seconds * 1000);
@@ -15,7 +19,7 @@ export const isOver = (job) => job.status === "completed" || job.status === "fai
 /** All jobs that the page knows, the newest first. `changed` is called with each that is new, other or gone. */
 export class Jobs {
   constructor(signal, changed) {
-    Object.assign(this, { signal, changed, all: new Map(), followed: new Set(), pairs: new Map(), more: false, limit: PAGE, newest: 1e6 });
+    Object.assign(this, { signal, changed, all: new Map(), followed: new Map(), drawn: 0, pairs: new Map(), more: false, limit: PAGE, newest: 1e6 });
   }
 
   begin() {
@@ -43,6 +47,7 @@ export class Jobs {
     }
     // Jobs of one second keep the order of the list.
     pages.forEach((job, at) => this.take({ ...job, order: pages.length - at }));
+    this.listen();
   }
 
   /** Shows older ones too. */
@@ -57,7 +62,6 @@ export class Jobs {
     if (before && this.followed.has(job.id) && !job.isEvent && !isOver(job)) return;
     this.all.set(job.id, { ...job, order: job.order ?? before?.order ?? (this.newest += 1) });
     if (!before || before.status !== job.status || before.progress !== job.progress || before.step !== job.step || before.stage !== job.stage || before.preview !== job.preview) this.changed(job.id);
-    if (!isOver(job) && job.object === "video") this.follow(job.id);
   }
 
   forget(id) {
@@ -66,12 +70,21 @@ export class Jobs {
     this.changed(id);
   }
 
-  /** Listens to what happens to a clip until it is over. */
+  /** Listens to the few clips of which there is most to hear: those that run, then those that are next. The list tells of the others. */
+  listen() {
+    const runs = (job) => Number(job.status === "in_progress");
+    const left = this.list().reverse().filter((job) => job.object === "video" && !isOver(job));
+    const wanted = left.sort((a, b) => runs(b) - runs(a)).slice(0, FOLLOWED).map((job) => job.id);
+    for (const [id, stop] of this.followed) if (!wanted.includes(id)) stop.abort();
+    for (const id of wanted) if (!this.followed.has(id) && this.followed.size < FOLLOWED) this.follow(id);
+  }
+
+  /** Listens to what happens to a clip until it is over, or others matter more. */
   async follow(id) {
-    if (this.followed.has(id)) return;
-    this.followed.add(id);
+    const stop = new AbortController();
+    this.followed.set(id, stop);
     try {
-      for await (const [name, job] of events(await call(`/v1/videos/${id}/events`, { signal: this.signal }))) {
+      for await (const [name, job] of events(await call(`/v1/videos/${id}/events`, { signal: AbortSignal.any([this.signal, stop.signal]) }))) {
         if (name === "deleted") this.forget(id);
         else this.take({ ...job, isEvent: true });
       }
@@ -79,6 +92,9 @@ export class Jobs {
       // The list tells it instead.
     }
     this.followed.delete(id);
+    // Others may have begun, or ended with it.
+    if (!this.signal.aborted && !stop.signal.aborted) await this.refresh().catch(() => {});
+    else this.listen();
   }
 
   /** Asks for something; the queue may have to be waited for. Returns its id. */
@@ -89,6 +105,7 @@ export class Jobs {
         const job = await (await post("/v1/videos", pairs)).json();
         this.pairs.set(job.id, pairs);
         this.take({ ...job, isNew: true });
+        this.listen();
         return job.id;
       } catch (error) {
         if (!(error instanceof Refused) || error.status !== 429 || !onwait) throw error;
@@ -112,16 +129,22 @@ export class Jobs {
     const show = (more) => this.take({ ...base, ...more });
     const url = (one) => `data:image/png;base64,${one.b64_json}`;
     this.pairs.set(id, pairs);
+    while (this.drawn >= DRAWN && !this.signal.aborted) await pause(0.2, this.signal);
+    this.drawn += 1;
     const stream = count === 1 ? [["stream", "true"], ["partial_images", Math.min(3, Number(value("num_inference_steps") ?? facts.num_inference_steps) - 1)]] : [];
     const response = post("/v1/images/generations", [...pairs, ...stream], { signal: stop.signal });
+    const ended = () => (this.drawn -= 1);
     if (count === 1) {
       // What is wrong with it is known before the first event.
-      const own = await response;
+      const own = await response.catch((error) => {
+        ended();
+        throw error;
+      });
       show({ status: "in_progress", progress: 0 });
-      this.receive(own, show, url, id);
+      this.receive(own, show, url, id).finally(ended);
     } else {
       show({ status: "in_progress", progress: 0 });
-      response.then((own) => own.json()).then((made) => show({ status: "completed", progress: 100, pictures: made.data.map(url) }), (error) => this.lost(id, show, error));
+      response.then((own) => own.json()).then((made) => show({ status: "completed", progress: 100, pictures: made.data.map(url) }), (error) => this.lost(id, show, error)).finally(ended);
     }
     return id;
   }

@@ -121,6 +121,18 @@ impl DecodedClip {
         Frame::from_bytes(self.height, self.width, bytes).expect("a clip has whole frames")
     }
 
+    /// The bytes of each frame. Room is given back as they are taken, so that they are not there twice.
+    pub fn into_frames(mut self) -> Vec<Vec<u8>> {
+        let length = 3 * self.height * self.width;
+        let mut frames: Vec<Vec<u8>> = Vec::with_capacity(self.frames);
+        while self.bytes.len() >= length && length > 0 {
+            frames.push(self.bytes.split_off(self.bytes.len() - length));
+            self.bytes.shrink_to_fit();
+        }
+        frames.reverse();
+        frames
+    }
+
     /// A picture, turned as its camera was.
     fn picture(path: &Path) -> Result<DecodedClip> {
         let image = decode_picture(path, |mut decoder| {
@@ -169,7 +181,7 @@ pub fn is_picture(path: &Path) -> bool {
 /// # Errors
 ///
 /// If there is no such file, or it is no picture.
-pub(crate) fn picture_size(path: &Path) -> Result<(usize, usize)> {
+pub fn picture_size(path: &Path) -> Result<(usize, usize)> {
     let (height, width) = decode_picture(path, |mut decoder| {
         let (width, height) = decoder.dimensions();
         Ok(match decoder.orientation()? {

@@ -15,18 +15,21 @@ const FFPROBE: &str = "ffprobe";
 /// No answer about one stream is longer.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
+/// The first video and no other stream.
+const FIRST_VIDEO: [&str; 2] = ["-select_streams", "v:0"];
+
 const VIDEO: &str = "stream=width,height,avg_frame_rate,r_frame_rate,nb_frames,nb_read_packets\
                        :stream_side_data=rotation:stream_tags=rotate";
 
 /// The first video of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Stream {
+pub struct Stream {
     /// Frames per second, on average.
-    pub(crate) rate: FrameRate,
+    pub rate: FrameRate,
     /// Height as it is shown.
-    pub(crate) height: usize,
+    pub height: usize,
     /// Width as it is shown.
-    pub(crate) width: usize,
+    pub width: usize,
     /// How many frames there are, if the file says so.
     pub(super) frames: Option<usize>,
 }
@@ -37,7 +40,7 @@ impl Stream {
     /// # Errors
     ///
     /// If there is no such file, it has no video, or ffprobe is not installed.
-    pub(crate) fn probe(path: &Path) -> Result<Stream> {
+    pub fn probe(path: &Path) -> Result<Stream> {
         let found = first(path, &[])?;
         let stream = found.ok_or_else(|| decode(path, "it has no video stream"))?;
         let stream = stream.promote().ok_or_else(|| decode(path, "its video has no frame rate"))?;
@@ -62,6 +65,23 @@ impl Stream {
     }
 }
 
+/// How many frames a video shows, whatever it says of itself: its packets but for those that its edit list leaves out.
+/// All of the file is read, and nothing is decoded.
+///
+/// # Errors
+///
+/// If there is no such file, it is no video, or it has more frames than are read.
+pub fn shown_frames(path: &Path) -> Result<usize> {
+    let asked = [&FIRST_VIDEO[..], &["-show_entries", "packet=flags", "-of", "csv=p=0"]].concat();
+    let said = said(path, &asked, 10 * SILENCE)?;
+    let said = String::from_utf8_lossy(&said);
+    let is_shown = |line: &&str| !line.trim().is_empty() && !line.contains('D');
+    match said.lines().filter(is_shown).count() {
+        0 => Err(decode(path, "it has no frames")),
+        count => Ok(count),
+    }
+}
+
 /// The first program that reading videos needs and that cannot be started, if there is one.
 pub fn missing_reader() -> Option<&'static str> {
     let starts = |program: &str| {
@@ -73,7 +93,7 @@ pub fn missing_reader() -> Option<&'static str> {
 
 /// The first video stream of a file, if it has one.
 fn first(path: &Path, more: &[&str]) -> Result<Option<RawStream>> {
-    let asked = [&["-select_streams", "v:0"], more].concat();
+    let asked = [&FIRST_VIDEO[..], more].concat();
     // Counting reads all of a file before it says anything.
     let silence = if more.is_empty() { SILENCE } else { 10 * SILENCE };
     Ok(ask(path, (&asked, VIDEO), silence)?.into_iter().next())
@@ -88,11 +108,18 @@ pub(super) fn ask<T: DeserializeOwned>(
     (more, entries): (&[&str], &str),
     silence: Duration,
 ) -> Result<Vec<T>> {
+    let said = said(path, &[more, &["-show_entries", entries, "-of", "json"]].concat(), silence)?;
+    let found: Found<T> = serde_json::from_slice(&said)
+        .map_err(|err| decode(path, &format!("ffprobe's answer is not readable: {err}")))?;
+    Ok(found.streams)
+}
+
+/// What ffprobe answers to a question about a file.
+fn said(path: &Path, question: &[&str], silence: Duration) -> Result<Vec<u8>> {
     let file = kernels::open_file(path);
     file.map_err(|source| super::Error::Read { path: path.to_owned(), source })?;
     let mut command = Command::new(FFPROBE);
-    command.args(["-v", "error"]).args(ALLOWED).args(more);
-    command.args(["-show_entries", entries, "-of", "json"]).arg(input(path));
+    command.args(["-v", "error"]).args(ALLOWED).args(question).arg(input(path));
     let started = Program::start(&mut command, silence);
     let (mut program, answer) = started.map_err(|source| not_started(path, FFPROBE, source))?;
     let failed = |source| super::Error::Read { path: path.to_owned(), source };
@@ -102,12 +129,10 @@ pub(super) fn ask<T: DeserializeOwned>(
         return Err(decode(path, "ffprobe's answer does not end"));
     }
     let (status, complaints) = program.end().map_err(failed)?;
-    if !status.success() {
-        return Err(decode(path, last_line(&complaints)));
+    match status.success() {
+        true => Ok(said),
+        false => Err(decode(path, last_line(&complaints))),
     }
-    let found: Found<T> = serde_json::from_slice(&said)
-        .map_err(|err| decode(path, &format!("ffprobe's answer is not readable: {err}")))?;
-    Ok(found.streams)
 }
 
 #[derive(Deserialize)]

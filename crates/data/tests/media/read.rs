@@ -1,7 +1,7 @@
 //! Reading: pictures by ourselves, videos by ffmpeg.
 
 use super::{Command, Path, frame, frames, has_ffmpeg, psnr, rate, write};
-use data::media::{ClipReader, DecodedClip};
+use data::media::{ClipReader, DecodedClip, shown_frames};
 use data::preprocess::{Media, MediaFiles};
 use image::{ColorType, DynamicImage, ImageFormat, RgbaImage};
 
@@ -90,6 +90,28 @@ fn a_variable_rate_is_averaged() {
     assert_eq!(clip.frames(), 30);
     let rate = clip.rate().unwrap().per_second();
     assert!((14.5..16.5).contains(&rate), "{rate}");
+}
+
+/// Frames are counted without decoding them, but for those that an edit list leaves out.
+#[test]
+fn a_clip_that_was_cut_is_counted_as_it_is_shown() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, cut) = (folder.path().join("whole.mp4"), folder.path().join("cut.mp4"));
+    let source = "testsrc=rate=24:duration=2:size=32x32";
+    ffmpeg(&["-f", "lavfi", "-i", source, "-c:v", "mpeg4", "-g", "48"], &whole);
+    ffmpeg(&["-ss", "0.5", "-i", whole.to_str().unwrap(), "-c", "copy"], &cut);
+    for path in [&whole, &cut] {
+        let clip = DecodedClip::read(path).unwrap();
+        assert_eq!(shown_frames(path).unwrap(), clip.frames(), "{}", path.display());
+        let frames: Vec<Vec<u8>> = (0..clip.frames()).map(|at| clip.frame(at).bytes()).collect();
+        assert!(clip.into_frames() == frames);
+    }
+    assert_eq!(shown_frames(&whole).unwrap(), 48);
+    assert!(shown_frames(&cut).unwrap() < 48);
+    assert!(shown_frames(&folder.path().join("none.mp4")).is_err());
 }
 
 /// A phone that was held upright says so in its file.

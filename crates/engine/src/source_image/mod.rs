@@ -39,11 +39,15 @@ impl SourceImage {
         decoded.map_err(|reason| Error::Media { path: path.to_owned(), reason })
     }
 
+    /// A frame of a clip, of this height and width.
+    pub(crate) fn from_bytes((height, width): (usize, usize), bytes: Vec<u8>) -> SourceImage {
+        let pixels = RgbImage::from_raw(width as u32, height as u32, bytes);
+        SourceImage { pixels: pixels.expect("a frame has three bytes per pixel") }
+    }
+
     /// A frame of a clip.
     pub(crate) fn from_frame(frame: &data::media::Frame) -> SourceImage {
-        let (height, width) = frame.size();
-        let pixels = RgbImage::from_raw(width as u32, height as u32, frame.bytes());
-        SourceImage { pixels: pixels.expect("a frame has three bytes per pixel") }
+        SourceImage::from_bytes(frame.size(), frame.bytes())
     }
 
     fn decode(source: impl BufRead + Seek) -> Result<SourceImage, String> {

@@ -139,7 +139,7 @@ impl Record {
             changed.push(differs("the model", model, &self.model_fingerprint, &now));
         }
         if let Some(Enlarged { upsampler, .. }) = &self.enlarged {
-            let folder = self.enlarging().folder()?.unwrap_or_default();
+            let folder = self.enlarging().folder(voice)?.unwrap_or_default();
             match Input::of(&folder) {
                 Ok(now) if now.fingerprint == upsampler.fingerprint => {}
                 Ok(now) => {

@@ -69,8 +69,12 @@ impl Served {
     }
 
     fn create(&self, steps: usize) -> String {
+        self.create_seeded(steps, 7)
+    }
+
+    fn create_seeded(&self, steps: usize, seed: u64) -> String {
         let body = json!({
-            "prompt": "a fox", "size": "32x32", "num_frames": 5, "num_inference_steps": steps, "seed": 7,
+            "prompt": "a fox", "size": "32x32", "num_frames": 5, "num_inference_steps": steps, "seed": seed,
         });
         let job = self.json("POST", "/v1/videos", Some(&body));
         job["id"].as_str().unwrap_or_else(|| panic!("{job}")).to_owned()
@@ -108,13 +112,80 @@ fn ranks_wait_for_jobs_and_give_them_up_together() {
     let first = served.create(2);
     assert!(served.clip(&first) == want, "two ranks make another clip");
     std::thread::sleep(Duration::from_secs(10));
-    let long = served.create(5000);
+    // Minutes, of which it gets seconds.
+    let long = served.create(100_000);
     served.until(&long, |job| job["progress"].as_u64() > Some(0));
     assert_eq!(served.ask("DELETE", &format!("/v1/videos/{long}"), None).0, 200);
     let begun = Instant::now();
     let after = served.create(2);
     assert!(served.clip(&after) == want);
     assert!(begun.elapsed() < Duration::from_secs(30), "what was given up went on");
+}
+
+/// Clips that share a run on one rank or several are those that each makes alone.
+#[test]
+fn a_run_is_shared_to_the_bit() {
+    for layout in [&[][..], &["--ulysses", "2"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let served = Served::serve(folder.path(), layout);
+        let alone: Vec<Vec<u8>> =
+            (0..4).map(|seed| served.clip(&served.create_seeded(3, seed))).collect();
+        let busy = served.create(100_000);
+        served.until(&busy, |job| job["status"] == "in_progress");
+        let ids: Vec<String> = (0..4).map(|seed| served.create_seeded(3, seed)).collect();
+        served.ask("DELETE", &format!("/v1/videos/{busy}"), None);
+        for (id, want) in ids.iter().zip(&alone) {
+            assert!(served.clip(id) == *want, "{layout:?}: it is another beside others");
+        }
+        let metrics = String::from_utf8(served.ask("GET", "/metrics", None).1).unwrap();
+        assert!(metrics.contains("moviola_runs_total 6\n"), "they shared no run: {metrics}");
+    }
+}
+
+/// A client has chosen no layout: what does not fit it is told by a field of the API.
+#[test]
+fn refusals_name_fields_and_no_arguments() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::serve(folder.path(), &["--ulysses", "2"]);
+    let small = json!({ "prompt": "a fox", "size": "16x16", "num_frames": 1 });
+    let refused = served.json("POST", "/v1/videos", Some(&small));
+    let plan = served.json("GET", "/studio/api/plan?ranks=2&width=33", None);
+    for (answer, param, word) in
+        [(refused, "height", "the server's layout (ulysses)"), (plan, "width", "multiple of 16")]
+    {
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert_eq!(answer["error"]["param"], param, "{answer}");
+        assert!(message.contains(word) && !message.contains("--"), "{message}");
+    }
+}
+
+/// Neither a key nor what was asked for stands in the log.
+#[test]
+fn no_secret_is_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.txt");
+    std::fs::write(&keys, "anna:0123456789abcdef\n").unwrap();
+    let mut served = Served::serve(folder.path(), &["--keys", keys.to_str().unwrap()]);
+    let mut log = served.child.stderr.take().unwrap();
+    for key in ["0123456789abcdef", "fedcba9876543210"] {
+        let mut stream = TcpStream::connect(&served.host).unwrap();
+        let body = "{\"prompt\": \"my own fox\", \"size\": \"32x32\", \"num_frames\": 5, \"num_inference_steps\": 2}";
+        let head = format!(
+            "POST /v1/videos HTTP/1.1\r\nHost: films\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let _ = served.child.kill();
+    let mut said = String::new();
+    log.read_to_string(&mut said).unwrap();
+    assert!(said.contains("serving"), "{said}");
+    for secret in ["0123456789abcdef", "fedcba9876543210", "my own fox"] {
+        assert!(!said.contains(secret), "{secret} is in the log: {said}");
+    }
 }
 
 /// What the page copies as a command makes the clip of the server, and says how it is served.

@@ -18,12 +18,19 @@ pub(crate) struct Client {
     pub(crate) name: String,
     /// Whether it has a key, and so sees its own jobs only.
     is_known: bool,
+    /// Whether it asks from this machine.
+    is_here: bool,
 }
 
 impl Client {
     /// Whose jobs it sees; everybody's where there are no keys.
     pub(crate) fn sees(&self) -> Option<&str> {
         self.is_known.then_some(&self.name)
+    }
+
+    /// Whether it may be told where files are: it has this machine, and nobody is asked for a key.
+    pub(crate) fn has_machine(&self) -> bool {
+        self.is_here && !self.is_known
     }
 }
 
@@ -39,19 +46,27 @@ pub(crate) async fn guard(State(api): Shared, mut request: Request, next: Next) 
 }
 
 fn client(api: &Arc<Api>, request: &Request) -> Result<Client, Refusal> {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let address = peer.map(|peer| peer.0.ip().to_canonical());
+    let is_here = address.is_some_and(|own| own.is_loopback());
     let Some(keys) = &api.keys else {
-        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
-        let name = peer.map_or("unknown".to_owned(), |peer| peer.0.ip().to_string());
-        return Ok(Client { name, is_known: false });
+        let name = address.map_or("unknown".to_owned(), |own| own.to_string());
+        return Ok(Client { name, is_known: false, is_here });
     };
     let given = request.headers().get(header::AUTHORIZATION).and_then(|own| own.to_str().ok());
-    let Some(key) = given.and_then(|own| own.strip_prefix("Bearer ")) else {
+    let Some(key) = given.and_then(bearer) else {
         return Err(Refusal::key("give a key, as `Authorization: Bearer KEY`"));
     };
-    match keys.client(key.trim()) {
-        Some(name) => Ok(Client { name: name.to_owned(), is_known: true }),
+    match keys.client(key) {
+        Some(name) => Ok(Client { name: name.to_owned(), is_known: true, is_here }),
         None => Err(Refusal::key("this is no key of the server")),
     }
+}
+
+/// The key of a header; the name of a scheme has no case.
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, key) = header.trim().split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
 /// Refuses what a page of another origin makes a browser send, unless that origin is welcome. A name that somebody else
@@ -61,12 +76,13 @@ pub(crate) async fn origins(
     request: Request,
     next: Next,
 ) -> Response {
-    let host = text(request.headers(), header::HOST).to_owned();
+    let host = text(request.headers(), header::HOST).to_ascii_lowercase();
     let origin = request.headers().get(header::ORIGIN).and_then(|own| own.to_str().ok());
     let welcome =
         origin.filter(|own| pages.origins.iter().any(|known| known == own)).map(str::to_owned);
-    let is_foreign =
-        origin.is_some_and(|own| own.split_once("://").is_none_or(|(_, own)| own != host));
+    let is_own =
+        |own: &str| own.split_once("://").is_some_and(|(_, own)| own.eq_ignore_ascii_case(&host));
+    let is_foreign = origin.is_some_and(|own| !is_own(own));
     if welcome.is_none() && is_foreign {
         let message =
             "a page of another origin may not ask; start the server with --allow-origin for it";
@@ -80,6 +96,7 @@ pub(crate) async fn origins(
     let Some(origin) = welcome.and_then(|own| HeaderValue::from_str(&own).ok()) else {
         return next.run(request).await;
     };
+    let allowed = allowed(text(request.headers(), header::ACCESS_CONTROL_REQUEST_HEADERS));
     let mut response = match request.method() == Method::OPTIONS {
         true => StatusCode::NO_CONTENT.into_response(),
         false => next.run(request).await,
@@ -89,9 +106,25 @@ pub(crate) async fn origins(
     headers.insert(header::VARY, HeaderValue::from_static("origin"));
     let methods = HeaderValue::from_static("GET, POST, DELETE");
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
-    let allowed = HeaderValue::from_static("authorization, content-type, range");
     headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
     response
+}
+
+/// What a page of a welcome origin may send, and what it may read of an answer.
+const ALLOWED: &str = "authorization, content-type, range";
+const EXPOSED: &str =
+    "accept-ranges, content-length, content-range, openai-poll-after-ms, retry-after";
+
+/// Those headers of a page that are allowed: ours, and what OpenAI's library says of itself.
+fn allowed(asked: &str) -> HeaderValue {
+    let names = asked.split(',').map(|name| name.trim().to_ascii_lowercase());
+    let is_of_library = |name: &String| {
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        is_name && (name.starts_with("x-stainless-") || name.starts_with("openai-"))
+    };
+    let all = names.filter(is_of_library).fold(ALLOWED.to_owned(), |all, name| all + ", " + &name);
+    HeaderValue::from_str(&all).unwrap_or(HeaderValue::from_static(ALLOWED))
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
@@ -126,7 +159,35 @@ fn is_literal(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_literal;
+    use super::{Client, allowed, bearer, is_literal};
+
+    #[test]
+    fn places_are_for_whoever_has_the_machine() {
+        for (is_known, is_here, want) in
+            [(false, true, true), (false, false, false), (true, true, false), (true, false, false)]
+        {
+            let client = Client { name: "anna".to_owned(), is_known, is_here };
+            assert_eq!(client.has_machine(), want, "{client:?}");
+        }
+    }
+
+    #[test]
+    fn schemes_have_no_case() {
+        for header in ["Bearer abc", "bearer abc", "BEARER  abc "] {
+            assert_eq!(bearer(header), Some("abc"), "{header}");
+        }
+        for header in ["abc", "Basic abc", "Bearerabc", ""] {
+            assert_eq!(bearer(header), None, "{header}");
+        }
+    }
+
+    #[test]
+    fn pages_send_what_the_library_says_of_itself() {
+        let own = allowed("X-Stainless-OS, x-stainless-arch, cookie, x-evil, OpenAI-Project");
+        let own = own.to_str().expect("a text");
+        assert!(own.ends_with(", x-stainless-os, x-stainless-arch, openai-project"), "{own}");
+        assert!(!own.contains("cookie") && !own.contains("evil"), "{own}");
+    }
 
     #[test]
     fn names_of_others_are_not_ours() {

@@ -1,10 +1,11 @@
 //! Server-sent events: how a job gets on, as it does.
 
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::body::{Body, Bytes, HttpBody};
@@ -13,11 +14,12 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::video::Video;
 use super::{Api, Client, Shared, videos};
 use crate::error::{Answer, Refusal};
+use crate::jobs::{Job, Status};
 
 /// Something is sent at least this often, so that nobody between takes the connection for dead.
 const ALIVE: Duration = Duration::from_secs(15);
@@ -41,32 +43,66 @@ impl HttpBody for Events {
 }
 
 /// Where events go.
-pub(crate) struct Sender(mpsc::Sender<Bytes>);
+pub(crate) struct Sender {
+    parts: mpsc::Sender<Bytes>,
+    /// How long nothing may be sent.
+    alive: Duration,
+    sent: Instant,
+}
 
 impl Sender {
     /// Sends an event; whether anybody still listens.
-    pub(crate) async fn send(&self, name: &str, value: &Value) -> bool {
-        let text = format!("event: {name}\ndata: {value}\n\n");
-        self.0.send(Bytes::from(text)).await.is_ok()
+    pub(crate) async fn send(&mut self, name: &str, value: &Value) -> bool {
+        self.put(Bytes::from(format!("event: {name}\ndata: {value}\n\n"))).await
     }
 
-    /// Whether nobody listens any more.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.is_closed()
+    async fn put(&mut self, part: Bytes) -> bool {
+        self.sent = Instant::now();
+        self.parts.send(part).await.is_ok()
     }
 
-    /// Sends nothing, which shows that the connection lives.
-    pub(crate) async fn keep_alive(&self) -> bool {
-        self.0.send(Bytes::from_static(b": \n\n")).await.is_ok()
+    /// Waits until something has changed, and shows meanwhile that the connection lives; whether anybody still listens.
+    pub(crate) async fn wait(&mut self, changed: &mut watch::Receiver<u64>) -> bool {
+        loop {
+            let left = self.alive.saturating_sub(self.sent.elapsed());
+            // What changes all the time may be of others only.
+            if left.is_zero() && !self.put(Bytes::from_static(b": \n\n")).await {
+                return false;
+            }
+            let left = self.alive.saturating_sub(self.sent.elapsed());
+            if let Ok(is_heard) = tokio::time::timeout(left, self.heard(changed)).await {
+                return is_heard;
+            }
+        }
+    }
+
+    /// Waits until something has changed, or nobody listens any more; whether somebody does.
+    async fn heard(&self, changed: &mut watch::Receiver<u64>) -> bool {
+        let (mut gone, mut change) = (pin!(self.parts.closed()), pin!(changed.changed()));
+        poll_fn(|context| {
+            if gone.as_mut().poll(context).is_ready() {
+                return Poll::Ready(false);
+            }
+            change.as_mut().poll(context).map(|_| true)
+        })
+        .await
+    }
+
+    /// Lets a moment pass; whether anybody still listens.
+    async fn pace(&self) -> bool {
+        tokio::time::timeout(PACE, self.parts.closed()).await.is_err()
     }
 }
 
-/// A response whose events are sent later.
-pub(crate) fn stream() -> (Sender, Response) {
-    let (sender, receiver) = mpsc::channel(8);
+/// A response whose events are sent later. Something is sent before a connection of this server would be idle for too
+/// long.
+pub(crate) fn stream(api: &Api) -> (Sender, Response) {
+    let (parts, receiver) = mpsc::channel(8);
     let headers =
         [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
-    (Sender(sender), (headers, Body::new(Events(receiver))).into_response())
+    let alive = ALIVE.min(api.engine.limits.idle / 2);
+    let sender = Sender { parts, alive, sent: Instant::now() };
+    (sender, (headers, Body::new(Events(receiver))).into_response())
 }
 
 /// Progress of a job as events: `progress` while it lasts, then `completed` or `failed`.
@@ -78,44 +114,55 @@ pub(crate) async fn events(
     Path(id): Path<String>,
 ) -> Answer {
     videos::clip(&api, &id, &client)?;
-    let (sender, response) = stream();
+    let (sender, response) = stream(&api);
     tokio::spawn(follow(api, client, id, sender));
     Ok(response)
 }
 
-async fn follow(api: Arc<Api>, client: Client, id: String, sender: Sender) {
+async fn follow(api: Arc<Api>, client: Client, id: String, mut sender: Sender) {
     let mut changed = api.jobs.live.watch();
-    let mut before = None;
+    let (mut row, mut before) = (None, None);
     loop {
-        let (name, value) = match videos::clip(&api, &id, &client) {
-            Err(refusal) => ("deleted", refusal.value()),
-            Ok(job) => {
-                let video = serde_json::to_value(Video::of(&api, &job));
-                let mut value = video.unwrap_or_else(|error| Refusal::ours(&error).value());
-                if let Some(seen) = api.jobs.live.of(&id) {
-                    value["stage"] = json!(seen.stage);
-                    value["step"] = json!(seen.steps[0]);
-                    value["steps"] = json!(seen.steps[1]);
-                    value["seconds_left"] = json!(seen.seconds_left());
-                }
-                (if job.status.is_over() { job.status.name() } else { "progress" }, value)
-            }
+        // The table is read only if something in it may have changed.
+        let moves = *changed.borrow_and_update();
+        let job = match row.take() {
+            Some((then, job)) if then == moves => Ok(job),
+            _ => videos::clip(&api, &id, &client),
         };
-        let shown = without_time(&value);
-        if before.as_ref() != Some(&shown) && !sender.send(name, &value).await {
+        let (name, value) = match &job {
+            Err(refusal) => ("deleted", refusal.value()),
+            Ok(job) => (event_name(job.status), shown(&api, job)),
+        };
+        let told = without_time(&value);
+        if before.as_ref() != Some(&told) && !sender.send(name, &value).await {
             return;
         }
-        before = Some(shown);
+        before = Some(told);
+        row = job.ok().map(|job| (moves, job));
         if name != "progress" || api.jobs.is_stopping() {
             return;
         }
-        tokio::time::sleep(PACE).await;
-        if tokio::time::timeout(ALIVE, changed.changed()).await.is_err()
-            && !sender.keep_alive().await
-        {
+        if !sender.pace().await || !sender.wait(&mut changed).await {
             return;
         }
     }
+}
+
+fn event_name(status: Status) -> &'static str {
+    if status.is_over() { status.name() } else { "progress" }
+}
+
+/// A job with what is seen of it.
+fn shown(api: &Api, job: &Job) -> Value {
+    let video = serde_json::to_value(Video::of(api, job));
+    let mut value = video.unwrap_or_else(|error| Refusal::ours(&error).value());
+    if let Some(seen) = api.jobs.live.of(&job.id) {
+        value["stage"] = json!(seen.stage);
+        value["step"] = json!(seen.steps[0]);
+        value["steps"] = json!(seen.steps[1]);
+        value["seconds_left"] = json!(seen.seconds_left());
+    }
+    value
 }
 
 /// What must change for an event to be sent.

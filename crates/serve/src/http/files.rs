@@ -77,7 +77,12 @@ fn finished(job: &Job) -> Answer<&crate::jobs::Made> {
 }
 
 /// A file, or the range of it that is asked for.
-pub(crate) async fn send(path: PathBuf, request: Request) -> Answer<Response> {
+pub(crate) async fn send(path: PathBuf, mut request: Request) -> Answer<Response> {
+    // A range in a unit that is not known is none.
+    let range = request.headers().get(header::RANGE).and_then(|own| own.to_str().ok());
+    if range.is_some_and(|own| !own.trim_start().to_ascii_lowercase().starts_with("bytes=")) {
+        request.headers_mut().remove(header::RANGE);
+    }
     let sent = ServeFile::new(path).oneshot(request).await;
     let sent = sent.unwrap_or_else(|never| match never {});
     let mut response = sent.map(axum::body::Body::new).into_response();

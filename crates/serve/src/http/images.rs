@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::json::Json;
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::header;
+use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::IntoResponse;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -28,8 +27,8 @@ const MOST: usize = 10;
 /// Previews of a stream at the most.
 const MOST_PREVIEWS: usize = 3;
 
-/// How often a stream shows that it lives.
-const ALIVE: Duration = Duration::from_secs(10);
+/// How a proxy says what clients speak with it.
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// How pictures are answered.
 #[derive(Clone, Debug)]
@@ -38,8 +37,8 @@ struct Wish {
     stream: bool,
     /// How events begin.
     event: &'static str,
-    /// Where this server is, as the client calls it.
-    host: String,
+    /// Where this server is, as the client calls it: scheme and host.
+    origin: String,
 }
 
 /// Make pictures.
@@ -56,7 +55,7 @@ pub(crate) async fn generate(
 
 /// Make parts of a picture anew.
 #[utoipa::path(post, path = "/v1/images/edits", tag = "images",
-    request_body(content((super::openapi::ImageForm = "multipart/form-data"))),
+    request_body(content((super::openapi::ImageEditForm = "multipart/form-data"))),
     responses((status = 200, description = "The pictures, or events of them"), (status = 400, description = "The model takes no picture")))]
 pub(crate) async fn edit(
     State(api): Shared,
@@ -85,8 +84,7 @@ async fn images(
     event: &'static str,
     more: impl FnOnce(&mut Fields, &mut Ask) -> Answer<()> + Send + 'static,
 ) -> Answer {
-    let host = request.headers().get(header::HOST).and_then(|own| own.to_str().ok());
-    let host = host.unwrap_or("localhost").to_owned();
+    let origin = origin(request.headers());
     let (send, wish) = oneshot::channel();
     let submitted = api.clone().submit(client, (Makes::Images, request), move |api, fields, _| {
         let (mut ask, model) = api.ask(fields, Makes::Images)?;
@@ -96,14 +94,14 @@ async fn images(
         let (as_url, stream) = wishes(fields, &mut ask)?;
         more(fields, &mut ask)?;
         // Nobody listens any more if this fails.
-        let _ = send.send(Wish { as_url, stream, event, host });
+        let _ = send.send(Wish { as_url, stream, event, origin });
         Ok(ask)
     });
     let job = submitted.await?.job;
     let wish = wish.await.map_err(|error| Refusal::ours(&error))?;
-    let waiting = Waiting { api: api.clone(), id: job.id.clone(), is_over: false };
+    let waiting = Waiting { api: api.clone(), id: job.id.clone(), moves: None, is_over: false };
     if wish.stream {
-        let (sender, response) = events::stream();
+        let (sender, response) = events::stream(&api);
         tokio::spawn(follow(waiting, job, wish, sender));
         return Ok(response);
     }
@@ -111,6 +109,15 @@ async fn images(
     blocking(move || answer(&api, &job, &made, &wish))
         .await
         .map(|value| Json(value).into_response())
+}
+
+/// Where a client finds this server: scheme and host.
+fn origin(headers: &HeaderMap) -> String {
+    let told = |name: HeaderName| headers.get(name).and_then(|own| own.to_str().ok());
+    let host = told(header::HOST).unwrap_or("localhost");
+    // A proxy that ends TLS says so; whoever lies is told a wrong address, and nobody else is.
+    let scheme = told(FORWARDED_PROTO).filter(|own| own.eq_ignore_ascii_case("https"));
+    format!("{}://{host}", scheme.map_or("http", |_| "https"))
 }
 
 /// The fields of pictures: how many, as what, and how they are sent.
@@ -165,6 +172,8 @@ const NEUTRAL: [(&str, &[&str]); 5] = [
 struct Waiting {
     api: Arc<Api>,
     id: String,
+    /// How often rows of the table had changed when it was last looked at.
+    moves: Option<u64>,
     is_over: bool,
 }
 
@@ -178,8 +187,11 @@ impl Drop for Waiting {
 }
 
 impl Waiting {
-    /// What was made, if it is over.
-    fn look(&mut self) -> Answer<Option<Made>> {
+    /// What was made, if it is over and may not have been before.
+    fn look(&mut self, moves: u64) -> Answer<Option<Made>> {
+        if self.moves.replace(moves) == Some(moves) {
+            return Ok(None);
+        }
         let job = self.api.jobs.find(&self.id, None)?;
         self.is_over = job.status.is_over();
         match (job.status, job.made, job.failure) {
@@ -195,10 +207,12 @@ impl Waiting {
     async fn wait(mut self) -> Answer<Made> {
         let mut changed = self.api.jobs.live.watch();
         loop {
-            if let Some(made) = self.look()? {
+            let moves = *changed.borrow_and_update();
+            if let Some(made) = self.look(moves)? {
                 return Ok(made);
             }
-            let _ = tokio::time::timeout(ALIVE, changed.changed()).await;
+            // The one who sends outlives this.
+            let _ = changed.changed().await;
         }
     }
 }
@@ -207,8 +221,8 @@ fn answer(api: &Api, job: &Job, made: &Made, wish: &Wish) -> Answer<Value> {
     let one = |name: &String| -> Answer<Value> {
         match wish.as_url {
             true => {
-                let (host, id) = (&wish.host, &job.id);
-                Ok(json!({ "url": format!("http://{host}/v1/images/{id}/{name}") }))
+                let (origin, id) = (&wish.origin, &job.id);
+                Ok(json!({ "url": format!("{origin}/v1/images/{id}/{name}") }))
             }
             false => Ok(json!({ "b64_json": encoded(api, job, name)? })),
         }
@@ -240,7 +254,7 @@ fn usage() -> Value {
 }
 
 /// Sends what is seen of a picture on its way, then the picture.
-async fn follow(mut waiting: Waiting, job: Job, wish: Wish, sender: Sender) {
+async fn follow(mut waiting: Waiting, job: Job, wish: Wish, mut sender: Sender) {
     let api = waiting.api.clone();
     let mut changed = api.jobs.live.watch();
     let event = |name: &str, picture: String, index: Option<usize>| {
@@ -261,6 +275,7 @@ async fn follow(mut waiting: Waiting, job: Job, wish: Wish, sender: Sender) {
     };
     let mut shown = 0;
     loop {
+        let moves = *changed.borrow_and_update();
         let previews = api.jobs.live.of(&job.id).map(|seen| seen.previews).unwrap_or_default();
         while let Some(preview) = previews.get(shown) {
             let value = event("partial_image", STANDARD.encode(preview), Some(shown));
@@ -269,7 +284,7 @@ async fn follow(mut waiting: Waiting, job: Job, wish: Wish, sender: Sender) {
             }
             shown += 1;
         }
-        let done = match waiting.look() {
+        let done = match waiting.look(moves) {
             Ok(None) => None,
             Ok(Some(made)) => {
                 let (own, job) = (api.clone(), job.clone());
@@ -290,8 +305,7 @@ async fn follow(mut waiting: Waiting, job: Job, wish: Wish, sender: Sender) {
             }
             None => {}
         }
-        let quiet = tokio::time::timeout(ALIVE, changed.changed()).await.is_err();
-        if (quiet && !sender.keep_alive().await) || sender.is_closed() {
+        if !sender.wait(&mut changed).await {
             return;
         }
     }

@@ -36,6 +36,8 @@ pub(crate) async fn metrics(State(api): Shared) -> Answer {
     writeln!(text, "moviola_runs_total {}", totals.runs).expect(put);
     text += "# HELP moviola_progress_ratio How much of the job that runs is done.\n# TYPE moviola_progress_ratio gauge\n";
     writeln!(text, "moviola_progress_ratio {}", api.jobs.live.share()).expect(put);
+    text += "# HELP moviola_watchers Clients that follow jobs or wait for pictures.\n# TYPE moviola_watchers gauge\n";
+    writeln!(text, "moviola_watchers {}", api.jobs.live.watchers()).expect(put);
     if let Some(bytes) = most_memory() {
         text += "# HELP moviola_peak_memory_bytes The most memory that the process has had.\n# TYPE moviola_peak_memory_bytes gauge\n";
         writeln!(text, "moviola_peak_memory_bytes {bytes}").expect(put);

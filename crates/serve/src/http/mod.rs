@@ -2,9 +2,11 @@
 
 mod access;
 mod blocking;
+mod drain;
 mod events;
 mod files;
 mod images;
+mod loras;
 mod metrics;
 mod models;
 mod openapi;
@@ -28,6 +30,7 @@ use serde_json::json;
 
 use crate::error::{Answer, Refusal};
 use crate::form::Reading;
+use crate::given::Decoding;
 use crate::jobs::Jobs;
 use crate::keys::Keys;
 use crate::worker::Engine;
@@ -51,6 +54,7 @@ pub(crate) struct Api {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) keys: Option<Keys>,
     pub(crate) reading: Reading,
+    pub(crate) decoding: Decoding,
     pub(crate) pages: Arc<Pages>,
     pub(crate) started: Instant,
 }
@@ -66,7 +70,8 @@ impl Api {
         pages: Arc<Pages>,
     ) -> Api {
         let reading = Reading::new(engine.limits.body, engine.limits.receive);
-        Api { engine, jobs, keys, reading, pages, started: Instant::now() }
+        let decoding = Decoding::new();
+        Api { engine, jobs, keys, reading, decoding, pages, started: Instant::now() }
     }
 }
 
@@ -99,7 +104,8 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .route("/ready", get(ready))
         .route("/openapi.json", get(openapi::document));
     let pages = api.pages.clone();
-    around(open, pages).layer(DefaultBodyLimit::max(limit)).with_state(api)
+    let drain = middleware::from_fn_with_state(limit, drain::drain);
+    around(open, pages).layer(DefaultBodyLimit::max(limit)).layer(drain).with_state(api)
 }
 
 /// The paths of a page that shows training runs and nothing else.

@@ -48,6 +48,42 @@ pub(crate) struct VideoForm {
     reference_scale: Option<u32>,
     #[schema(value_type = Option<String>, format = Binary)]
     audio: Option<String>,
+    /// A picture for a frame; as many as there are frames, each under the number of its own.
+    #[schema(value_type = Option<String>, format = Binary)]
+    #[serde(rename = "keyframe[0]")]
+    keyframe: Option<String>,
+}
+
+/// What clips that others begin with can be asked for beside.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes a form that is read field by field")]
+pub(crate) struct Settings {
+    prompt: String,
+    model: Option<String>,
+    negative_prompt: Option<String>,
+    /// Width x height, as in `832x480`.
+    size: Option<String>,
+    width: Option<u32>,
+    height: Option<u32>,
+    /// That of the clip where nothing is said.
+    fps: Option<f64>,
+    /// From 0 on; -1 draws one.
+    seed: Option<i64>,
+    num_inference_steps: Option<u32>,
+    guidance_scale: Option<f64>,
+    guidance_scale_2: Option<f64>,
+    flow_shift: Option<f64>,
+    /// `stretch`, `crop` or `pad`.
+    fit: Option<String>,
+    /// A LoRA of `/v1/loras`.
+    #[schema(value_type = Option<Object>)]
+    lora: Option<String>,
+    /// A clip, or its id as `video[id]`.
+    #[schema(value_type = Option<String>, format = Binary)]
+    video: Option<String>,
+    /// The id of a clip that was made here, instead of `video`.
+    #[serde(rename = "video[id]")]
+    video_id: Option<String>,
 }
 
 /// What a remix can be asked for.
@@ -57,29 +93,42 @@ pub(crate) struct RemixForm {
     prompt: String,
 }
 
-/// What an extension can be asked for, beside what a clip can.
+/// What an extension can be asked for.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes a form that is read field by field")]
 pub(crate) struct ExtensionForm {
-    prompt: String,
-    /// How long the new part is.
-    seconds: String,
-    /// A clip, or `video[id]` with the id of one.
-    #[schema(value_type = String, format = Binary)]
-    video: String,
+    #[serde(flatten)]
+    settings: Settings,
+    /// How long the new part is; or give `num_frames`, of both parts.
+    seconds: Option<String>,
+    num_frames: Option<u32>,
 }
 
-/// What an edit can be asked for, beside what a clip can.
+/// What an edit can be asked for.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes a form that is read field by field")]
 pub(crate) struct EditForm {
-    prompt: String,
-    /// A clip, or `video[id]` with the id of one.
-    #[schema(value_type = String, format = Binary)]
-    video: String,
+    #[serde(flatten)]
+    settings: Settings,
     /// White is made anew, black stays.
+    #[schema(value_type = Option<String>, format = Binary)]
+    mask: Option<String>,
+}
+
+/// What pictures that others begin with can be asked for.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes a form that is read field by field")]
+pub(crate) struct ImageEditForm {
+    #[serde(flatten)]
+    wishes: ImageForm,
+    /// The picture that is changed.
     #[schema(value_type = String, format = Binary)]
-    mask: String,
+    image: String,
+    /// White is made anew, black stays. Without one the picture is what a clip of one frame begins with.
+    #[schema(value_type = Option<String>, format = Binary)]
+    mask: Option<String>,
+    /// `low` or `high`, which are the same here.
+    input_fidelity: Option<String>,
 }
 
 /// What pictures can be asked for.
@@ -104,7 +153,14 @@ pub(crate) struct ImageForm {
     seed: Option<i64>,
     num_inference_steps: Option<u32>,
     guidance_scale: Option<f64>,
+    guidance_scale_2: Option<f64>,
     flow_shift: Option<f64>,
+    width: Option<u32>,
+    height: Option<u32>,
+    fit: Option<String>,
+    /// A LoRA of `/v1/loras`.
+    #[schema(value_type = Option<Object>)]
+    lora: Option<String>,
 }
 
 /// What every call that is refused answers.
@@ -162,7 +218,9 @@ pub(crate) struct RefusedError {
         RemixForm,
         ExtensionForm,
         EditForm,
-        ImageForm
+        ImageForm,
+        ImageEditForm,
+        Settings
     ))
 )]
 struct Document;

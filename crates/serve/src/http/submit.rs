@@ -7,8 +7,9 @@ use axum::extract::Request;
 use engine::{Fit, Seed};
 use families::Condition;
 
+use super::loras::loras;
 use super::{Api, Client, blocking};
-use crate::ask::{Ask, LoraAsk, Makes, Numbers, PictureFormat};
+use crate::ask::{Ask, Makes, Numbers, PictureFormat};
 use crate::error::{Answer, Refusal};
 use crate::fields::{self, Fields};
 use crate::jobs::{Job, Status, now};
@@ -38,27 +39,36 @@ impl Api {
         (makes, request): (Makes, Request),
         read: impl FnOnce(&Api, &mut Fields, &Asking<'_>) -> Answer<Ask> + Send + 'static,
     ) -> Answer<Accepted> {
-        let own = self.clone();
+        let (own, name) = (self.clone(), client.name.clone());
         let (id, folder) = blocking(move || {
-            own.jobs.check_room()?;
+            own.jobs.check_room_for(&name)?;
             let id = own.jobs.new_id(makes)?;
             let folder = own.jobs.incoming(&id)?;
             Ok((id, folder))
         })
         .await?;
+        let place = folder.path().to_owned();
+        // Where its files are is nobody's business.
+        let hidden = |refusal: Refusal| refusal.without(&place);
         let form = self.reading.form(request, folder.path()).await?;
-        blocking(move || {
-            let asking = Asking { client: &client, folder: folder.path() };
+        let (own, asking_client) = (self.clone(), client.clone());
+        let read = blocking(move || {
+            let asking = Asking { client: &asking_client, folder: folder.path() };
             let mut fields = Fields::new(form, asking.folder);
-            let ask = read(&self, &mut fields, &asking)?;
-            fields.finish()?;
-            let checked = self.engine.check(&ask, asking.folder);
-            // Where its files are is nobody's business.
-            let checked = checked.map_err(|refusal| refusal.without(asking.folder))?;
+            let ask = read(&own, &mut fields, &asking)?;
+            let notes = fields.finish()?;
+            let pixels = own.engine.given_pixels(&ask, asking.folder)?;
+            Ok((ask, notes, pixels, folder))
+        });
+        let (ask, mut notes, pixels, folder) = read.await.map_err(hidden)?;
+        let turn = self.decoding.turn(pixels).await?;
+        let accept = blocking(move || {
+            let checked = self.engine.check(&ask, folder.path())?;
+            drop(turn);
             let job = Job {
                 number: 0,
                 id,
-                client: client.name.clone(),
+                client: client.name,
                 ask,
                 status: Status::Queued,
                 created_at: now(),
@@ -71,9 +81,10 @@ impl Api {
                 made: None,
             };
             self.jobs.accept(&job, folder)?;
-            Ok(Accepted { job, notes: checked.notes })
-        })
-        .await
+            notes.extend(checked.notes);
+            Ok(Accepted { job, notes })
+        });
+        accept.await.map_err(hidden)
     }
 
     /// The fields that clips and pictures share.
@@ -163,53 +174,6 @@ pub(crate) fn frames(
         }
     }
 }
-
-/// LoRAs: `lora` as a name or a JSON text, `lora[name]` and `lora[scale]`, or a list of such.
-fn loras(fields: &mut Fields) -> Answer<Vec<LoraAsk>> {
-    let wrong = |reason: &str| Refusal::field("lora", format!("lora: {reason}"));
-    let mut all: Vec<LoraAsk> = Vec::new();
-    let nested = fields.nested("lora")?;
-    for (key, text) in nested {
-        match key.rsplit('[').next().unwrap_or_default() {
-            "" => all.push(LoraAsk { name: text, scale: 1.0 }),
-            "name" => all.push(LoraAsk { name: text, scale: 1.0 }),
-            "scale" => {
-                let scale: Option<f32> = text.parse().ok().filter(|scale: &f32| scale.is_finite());
-                let scale = scale.ok_or_else(|| wrong("its scale is no number"))?;
-                all.last_mut().ok_or_else(|| wrong("a scale needs a name before it"))?.scale =
-                    scale;
-            }
-            "path" => {
-                return Err(wrong(
-                    "no path of a client is opened; give the name of one of /v1/loras",
-                ));
-            }
-            _ => return Err(wrong("it has a name and a scale, and nothing else")),
-        }
-    }
-    if let Some(text) = fields.text("lora")?.filter(|text| !text.is_empty()) {
-        match text.starts_with('{') {
-            false => all.push(LoraAsk { name: text, scale: 1.0 }),
-            true => {
-                let value: serde_json::Value = serde_json::from_str(&text).map_err(|_| {
-                    wrong("it is no JSON object like {\"name\": \"style\", \"scale\": 0.8}")
-                })?;
-                let name =
-                    value["name"].as_str().ok_or_else(|| wrong("it has no name"))?.to_owned();
-                let scale = value.get("scale").map_or(Some(1.0), serde_json::Value::as_f64);
-                let scale = scale.ok_or_else(|| wrong("its scale is no number"))? as f32;
-                all.push(LoraAsk { name, scale });
-            }
-        }
-    }
-    match all.len() <= MOST_LORAS {
-        true => Ok(all),
-        false => Err(wrong(&format!("there are more than {MOST_LORAS}"))),
-    }
-}
-
-/// LoRAs of a request at the most.
-const MOST_LORAS: usize = 8;
 
 /// Everything that is given beside the prompt of a clip.
 pub(crate) fn conditions(fields: &mut Fields, ask: &mut Ask) -> Answer<()> {

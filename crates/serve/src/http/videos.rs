@@ -7,7 +7,6 @@ use crate::json::Json;
 use axum::Extension;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
-use data::media::DecodedClip;
 use families::Condition;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -19,6 +18,7 @@ use super::{Api, Client, Shared, blocking};
 use crate::ask::{Ask, GivenFile, Makes};
 use crate::error::{Answer, Refusal};
 use crate::fields::Fields;
+use crate::given::Clip;
 use crate::jobs::{Job, Page, Status};
 
 /// Jobs of a page, unless told otherwise and at the most.
@@ -119,11 +119,10 @@ pub(crate) async fn extend(
     request: Request,
 ) -> Answer {
     accepted(api, client, request, |api, fields, asking| {
-        let source = Source::take(api, fields, Condition::VideoPrefix, asking)?;
         let (mut ask, model) = clip_ask(api, fields)?;
-        let there = source.frames(asking)?;
-        source.settle(&mut ask);
-        ask.numbers.frames = submit::frames(fields, model, ask.numbers.fps, there)?;
+        let source = Source::take(api, fields, (Condition::VideoPrefix, model), asking)?;
+        source.settle(&mut ask, model, fields);
+        ask.numbers.frames = submit::frames(fields, model, ask.numbers.fps, source.frames)?;
         if ask.numbers.frames.is_none() {
             return Err(Refusal::field(
                 "seconds",
@@ -146,11 +145,10 @@ pub(crate) async fn edit(
     request: Request,
 ) -> Answer {
     accepted(api, client, request, |api, fields, asking| {
-        let source = Source::take(api, fields, Condition::Video, asking)?;
         let (mut ask, model) = clip_ask(api, fields)?;
-        let there = source.frames(asking)?;
-        source.settle(&mut ask);
-        ask.numbers.frames = Some(model.frames_within(there));
+        let source = Source::take(api, fields, (Condition::Video, model), asking)?;
+        source.settle(&mut ask, model, fields);
+        ask.numbers.frames = Some(model.frames_within(source.frames));
         ask.given.push(source.given);
         ask.given.extend(fields.media(&["mask"], Condition::Mask)?);
         Ok(ask)
@@ -161,8 +159,11 @@ pub(crate) async fn edit(
 /// A clip that another begins with.
 struct Source {
     given: GivenFile,
-    /// The job that made it.
-    job: Option<Job>,
+    frames: usize,
+    /// Frames per second.
+    rate: Option<f64>,
+    /// Height and width, if it was made here.
+    size: Option<[usize; 2]>,
 }
 
 impl Source {
@@ -170,9 +171,12 @@ impl Source {
     fn take(
         api: &Api,
         fields: &mut Fields,
-        role: Condition,
+        (role, model): (Condition, &crate::Model),
         asking: &Asking<'_>,
     ) -> Answer<Source> {
+        // Nothing is read for a model that would not take it.
+        let taken = engine::check_taken(role, model.description());
+        taken.map_err(|error| Refusal::of_engine(error).about("video"))?;
         if let Some(id) = fields.text("video[id]")? {
             let job = completed(api, &id, asking.client)?;
             let own = job.made.as_ref().and_then(|made| made.files.first()).cloned();
@@ -180,33 +184,40 @@ impl Source {
             let file = "source.mp4".to_owned();
             copy(&api.jobs.place(&id).join(own), &asking.folder.join(&file))?;
             let given = GivenFile { role, file, frame: None, scale: None };
-            return Ok(Source { given, job: Some(job) });
+            let [frames, height, width] = job.size;
+            return Ok(Source { given, frames, rate: job.fps, size: Some([height, width]) });
         }
         let mut all = fields.media(&["video"], role)?;
-        match (all.pop(), all.is_empty()) {
-            (Some(given), true) => Ok(Source { given, job: None }),
-            _ => Err(Refusal::field("video", "video: give one clip, as a file or as video[id]")),
-        }
+        let (Some(given), true) = (all.pop(), all.is_empty()) else {
+            return Err(Refusal::field("video", "video: give one clip, as a file or as video[id]"));
+        };
+        let clip = Clip::probe(&asking.folder.join(&given.file), "video")?;
+        Ok(Source { given, frames: clip.frames, rate: Some(clip.rate), size: None })
     }
 
-    /// How many frames it has.
-    fn frames(&self, asking: &Asking<'_>) -> Answer<usize> {
-        if let Some(job) = &self.job {
-            return Ok(job.size[0]);
-        }
-        let clip = DecodedClip::read(&asking.folder.join(&self.given.file));
-        let clip = clip.map_err(|error| Refusal::field("video", format!("video: {error}")))?;
-        Ok(clip.frames())
-    }
-
-    /// Lets a clip have the size and rate of the one that it begins with, where nothing else is said.
-    fn settle(&self, ask: &mut Ask) {
-        let Some(job) = &self.job else { return };
+    /// Lets a clip have the size and rate of the one that it begins with, where nothing else is said: it plays as fast as
+    /// it did.
+    fn settle(&self, ask: &mut Ask, model: &crate::Model, fields: &mut Fields) {
         let numbers = &mut ask.numbers;
-        if numbers.width.is_none() && numbers.height.is_none() {
-            (numbers.height, numbers.width) = (Some(job.size[1]), Some(job.size[2]));
+        if let Some([height, width]) = self.size
+            && numbers.width.is_none()
+            && numbers.height.is_none()
+        {
+            (numbers.height, numbers.width) = (Some(height), Some(width));
         }
-        numbers.fps = numbers.fps.or(job.fps);
+        let Some(rate) = self.rate else { return };
+        let (asked, own) = (numbers.fps, model.description().defaults.frame_rate);
+        let is_other = |fps: f64| (fps - rate).abs() > 1e-3 * rate;
+        match asked {
+            Some(fps) if is_other(fps) => fields.note(format!(
+                "the clip has {rate} frames a second and plays at {fps} here: at another speed than it did"
+            )),
+            None if is_other(own) => fields.note(format!(
+                "fps is {rate}, that of the clip; this model was made for {own} frames a second"
+            )),
+            _ => {}
+        }
+        numbers.fps = asked.or(Some(rate));
     }
 }
 
@@ -273,8 +284,8 @@ pub(crate) async fn list(
     let after = match asked.text("after") {
         None => None,
         Some(id) => {
-            let gone = |_| Refusal::field("after", "after: there is no such job");
-            Some(api.jobs.find(id, client.sees()).map_err(gone)?.number)
+            let number = api.jobs.number(id, client.sees())?;
+            Some(number.ok_or_else(|| Refusal::field("after", "after: there is no such job"))?)
         }
     };
     // One more tells whether there are more.

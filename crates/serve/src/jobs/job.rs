@@ -86,6 +86,13 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// The same, of which the table no longer tells what was asked for or made.
+    pub(super) fn lost(self) -> Job {
+        let message = "the table no longer tells what was asked for; delete it and ask again";
+        let failure = Failure { code: "server_error".to_owned(), message: message.to_owned() };
+        Job { status: Status::Failed, failure: Some(failure), made: None, ..self }
+    }
+
     /// How long its clip plays, as clients write it.
     pub(crate) fn seconds(&self) -> String {
         let seconds = self.size[0] as f64 / self.fps.unwrap_or(1.0);

@@ -102,20 +102,27 @@ impl Live {
     /// Shows something.
     pub(crate) fn show(&self, change: impl FnOnce(&mut Vec<Seen>)) {
         change(&mut self.lock());
-        self.tell();
+        // No row is another for it.
+        self.changed.send_modify(|_| ());
     }
 
     /// A job runs no more.
     pub(super) fn end(&self, id: &str) {
-        self.show(|all| all.retain(|seen| seen.id != id));
+        self.lock().retain(|seen| seen.id != id);
+        self.moved();
     }
 
-    /// Wakes those who look on.
-    pub(crate) fn tell(&self) {
-        self.changed.send_modify(|version| *version += 1);
+    /// A row of the table has changed: wakes those who look on, and lets them read it.
+    pub(crate) fn moved(&self) {
+        self.changed.send_modify(|moves| *moves += 1);
     }
 
-    /// Wakes whenever something changes.
+    /// How many look on.
+    pub(crate) fn watchers(&self) -> usize {
+        self.changed.receiver_count()
+    }
+
+    /// Wakes whenever something changes, and tells how often rows of the table have.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }

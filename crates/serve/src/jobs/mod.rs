@@ -56,8 +56,8 @@ struct Turns {
     /// When each client was served last.
     served: HashMap<String, u64>,
     turn: u64,
-    /// Places in the queue for jobs that are being accepted.
-    reserved: usize,
+    /// Whose jobs are being accepted, each of which has a place in the queue.
+    reserved: Vec<String>,
     /// The jobs that are worked on.
     running: Vec<(String, Arc<AtomicBool>)>,
 }
@@ -163,40 +163,55 @@ impl Jobs {
 
     /// Refuses when too many wait already.
     pub(crate) fn check_room(&self) -> Answer<()> {
-        let reserved = self.turns().reserved;
-        self.room(reserved)
+        self.room(&self.turns(), None)
     }
 
-    fn room(&self, reserved: usize) -> Answer<()> {
+    /// Refuses when too many of a client's jobs wait already.
+    pub(crate) fn check_room_for(&self, client: &str) -> Answer<()> {
+        self.room(&self.turns(), Some(client))
+    }
+
+    /// A client may have as many that wait as there are places left: alone half of them all, and whoever comes next
+    /// still finds one.
+    fn room(&self, turns: &Turns, client: Option<&str>) -> Answer<()> {
         if self.is_stopping() {
             return Err(Refusal::stopping());
         }
-        let waiting = self.table.count_waiting()? + reserved;
-        match waiting < self.most_waiting {
-            true => Ok(()),
-            false => {
-                let left = self
-                    .live
-                    .seconds_left()
-                    .map_or(1, |seconds| seconds.ceil().clamp(1.0, 3600.0) as u64);
-                let message = format!(
-                    "{waiting} jobs wait already, as many as this server takes; try again later"
-                );
-                Err(Refusal::busy(message, left))
-            }
+        let [waiting, own] = self.table.count_waiting(client)?;
+        let is_own = |reserved: &&String| client.is_some_and(|client| *reserved == client);
+        let waiting = waiting + turns.reserved.len();
+        let own = own + turns.reserved.iter().filter(is_own).count();
+        let free = self.most_waiting.saturating_sub(waiting);
+        if free > 0 && (client.is_none() || own < free) {
+            return Ok(());
         }
+        let seconds = self.live.seconds_left();
+        let left = seconds.map_or(1, |seconds| seconds.ceil().clamp(1.0, 3600.0) as u64);
+        let message = match free {
+            0 => format!(
+                "{waiting} jobs wait already, as many as this server takes; try again later"
+            ),
+            _ => format!(
+                "{own} of your jobs wait already, and the {free} places that are left are for others; try again later"
+            ),
+        };
+        Err(Refusal::busy(message, left))
     }
 
     /// Takes a job in: once this returns, it is there whatever happens.
     pub(crate) fn accept(&self, job: &Job, folder: AsideFolder) -> Answer<()> {
         {
             let mut turns = self.turns();
-            self.room(turns.reserved)?;
-            turns.reserved += 1;
+            self.room(&turns, Some(&job.client))?;
+            turns.reserved.push(job.client.clone());
         }
         let done = folder.commit().map_err(Error::file("write", &self.place(&job.id)));
         let done = done.and_then(|()| self.table.insert(job));
-        self.turns().reserved -= 1;
+        {
+            let mut turns = self.turns();
+            let at = turns.reserved.iter().position(|own| *own == job.client);
+            at.map(|at| turns.reserved.swap_remove(at));
+        }
         self.bell.notify_all();
         done.map_err(|error| {
             let _ = fs::remove_dir_all(self.place(&job.id));
@@ -209,6 +224,12 @@ impl Jobs {
         let found =
             self.table.find(id)?.filter(|job| client.is_none_or(|client| job.client == client));
         found.ok_or_else(|| Refusal::not_found(format!("there is no `{id}`")))
+    }
+
+    /// The place of a client's job in the order of jobs, of one that was removed too: whoever removes what a page lists
+    /// asks for the next by what is no more.
+    pub(crate) fn number(&self, id: &str, client: Option<&str>) -> Answer<Option<i64>> {
+        Ok(self.table.number(id, client)?)
     }
 
     /// A page of jobs.
@@ -233,7 +254,7 @@ impl Jobs {
         if !is_running {
             let _ = fs::remove_dir_all(self.place(id));
         }
-        self.live.tell();
+        self.live.moved();
         Ok(())
     }
 
@@ -249,14 +270,33 @@ impl Jobs {
                 turns = self.bell.wait(turns).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            if !self.table.begin(&id, now())? {
-                continue;
-            }
+            let Some(job) = self.begin(&id)? else { continue };
             let abort = turns.take(&id, &client);
-            self.live.tell();
-            let Some(job) = self.table.find(&id)? else { continue };
+            self.live.moved();
             return Ok(Some(Taken { job, abort }));
         }
+    }
+
+    /// Begins a job that waits, if it is still there. One that cannot be read any more fails, and holds nobody up.
+    fn begin(&self, id: &str) -> Result<Option<Job>> {
+        if !self.table.begin(id, now())? {
+            return Ok(None);
+        }
+        let job = self.table.find(id)?;
+        if let Some(failure) = job.as_ref().and_then(|job| job.failure.as_ref()) {
+            self.fail(id, failure)?;
+            self.live.moved();
+            return Ok(None);
+        }
+        Ok(job)
+    }
+
+    /// A job has failed: what was given to it is of no more use.
+    fn fail(&self, id: &str, failure: &Failure) -> Result<()> {
+        self.table.fail(id, now(), failure)?;
+        let entries = fs::read_dir(self.place(id)).into_iter().flatten().flatten();
+        entries.for_each(|entry| _ = fs::remove_file(entry.path()));
+        Ok(())
     }
 
     /// More jobs to be made in the same run as one that was taken, as many as `room` says at the most if there are any:
@@ -281,14 +321,11 @@ impl Jobs {
         while taken.len() < room {
             let Some((id, client)) = turns.next(&found).cloned() else { break };
             found.retain(|(own, _)| *own != id);
-            if !self.table.begin(&id, now())? {
-                continue;
-            }
+            let Some(job) = self.begin(&id)? else { continue };
             let abort = turns.take(&id, &client);
-            let job = self.table.find(&id)?;
-            taken.extend(job.map(|job| Taken { job, abort }));
+            taken.push(Taken { job, abort });
         }
-        self.live.tell();
+        self.live.moved();
         Ok(taken)
     }
 
@@ -303,7 +340,7 @@ impl Jobs {
                 }
                 Ok(())
             }
-            Outcome::Failed(failure) => self.table.fail(id, now(), &failure),
+            Outcome::Failed(failure) => self.fail(id, &failure),
             Outcome::Stopped => self.table.requeue(id),
             Outcome::GivenUp => {
                 let _ = fs::remove_dir_all(self.place(id));
@@ -347,7 +384,7 @@ impl Jobs {
         // Under the lock, so that nobody looks at the flag before and waits after.
         let _turns = self.turns();
         self.bell.notify_all();
-        self.live.tell();
+        self.live.moved();
     }
 }
 

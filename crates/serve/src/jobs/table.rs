@@ -6,10 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::job::{Failure, Job, Made, Status};
+use crate::ask::{Ask, Makes};
 use crate::error::Result;
 
 /// The version of the table that this reads and writes.
 const VERSION: i64 = 1;
+
+/// Of the last so many jobs it is remembered where they stood, if they were removed.
+const REMEMBERED: i64 = 100_000;
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS jobs (
@@ -31,6 +35,12 @@ CREATE TABLE IF NOT EXISTS jobs (
     bytes INTEGER NOT NULL DEFAULT 0,
     made TEXT
 );
+CREATE TABLE IF NOT EXISTS removed (
+    id TEXT PRIMARY KEY,
+    client TEXT NOT NULL,
+    number INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS removed_by_number ON removed (number);
 CREATE INDEX IF NOT EXISTS jobs_by_status ON jobs (status, number);
 CREATE INDEX IF NOT EXISTS jobs_by_client ON jobs (client, makes, number);
 ";
@@ -140,13 +150,14 @@ impl Table {
         Ok(found.collect::<rusqlite::Result<Vec<_>>>()?)
     }
 
-    /// How many wait.
-    pub(crate) fn count_waiting(&self) -> Result<usize> {
+    /// How many wait, and how many of them are of a client.
+    pub(crate) fn count_waiting(&self, client: Option<&str>) -> Result<[usize; 2]> {
         let reader = self.reader();
-        let mut statement =
-            reader.prepare_cached("SELECT COUNT(*) FROM jobs WHERE status = 'queued'")?;
-        let count: i64 = statement.query_row([], |row| row.get(0))?;
-        Ok(count.max(0) as usize)
+        let mut statement = reader.prepare_cached(
+            "SELECT COUNT(*), COUNT(*) FILTER (WHERE client = ?1) FROM jobs WHERE status = 'queued'",
+        )?;
+        let count = |row: &Row<'_>, at: usize| row.get::<_, i64>(at).map(|own| own.max(0) as usize);
+        Ok(statement.query_row([client], |row| Ok([count(row, 0)?, count(row, 1)?]))?)
     }
 
     /// All ids.
@@ -204,9 +215,26 @@ impl Table {
         Ok(())
     }
 
-    /// Removes a job; whether it was there.
-    pub(crate) fn remove(&self, id: &str) -> Result<bool> {
-        Ok(self.writer().execute("DELETE FROM jobs WHERE id = ?1", [id])? == 1)
+    /// Removes a job; its place in the order is remembered for a while.
+    pub(crate) fn remove(&self, id: &str) -> Result<()> {
+        let mut writer = self.writer();
+        let change = writer.transaction()?;
+        let keep = "INSERT OR REPLACE INTO removed (id, client, number) SELECT id, client, number FROM jobs WHERE id = ?1";
+        change.execute(keep, [id])?;
+        change.execute("DELETE FROM jobs WHERE id = ?1", [id])?;
+        let forget = "DELETE FROM removed WHERE number <= (SELECT MAX(number) FROM removed) - ?1";
+        change.execute(forget, [REMEMBERED])?;
+        Ok(change.commit()?)
+    }
+
+    /// The place of a job in the order, also of one that was removed not long ago.
+    pub(crate) fn number(&self, id: &str, client: Option<&str>) -> Result<Option<i64>> {
+        let reader = self.reader();
+        let mut statement = reader.prepare_cached(
+            "SELECT number FROM (SELECT id, client, number FROM jobs UNION ALL SELECT id, client, number FROM removed)
+             WHERE id = ?1 AND (?2 IS NULL OR client = ?2)",
+        )?;
+        Ok(statement.query_row(params![id, client], |row| row.get(0)).optional()?)
     }
 
     /// Removes the jobs that a client waited for when the process ended: nobody will ask for them.
@@ -226,11 +254,8 @@ impl Table {
     }
 }
 
-/// A job of a row of [`COLUMNS`].
+/// A job of a row of [`COLUMNS`]. One whose texts cannot be read has failed, and harms no other.
 fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
-    let text = |at: usize, error: serde_json::Error| {
-        rusqlite::Error::FromSqlConversionFailure(at, rusqlite::types::Type::Text, Box::new(error))
-    };
     let ask: String = row.get(4)?;
     let made: Option<String> = row.get(15)?;
     let status: String = row.get(5)?;
@@ -242,11 +267,15 @@ fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
         None => None,
     };
     let side = |at: usize| row.get::<_, i64>(at).map(|side| side.max(0) as usize);
-    Ok(Job {
+    let makes: String = row.get(3)?;
+    let read_ask = serde_json::from_str(&ask);
+    let read_made = made.map(|made| serde_json::from_str(&made)).transpose();
+    let is_whole = read_ask.is_ok() && read_made.is_ok();
+    let job = Job {
         number: row.get(0)?,
         id: row.get(1)?,
         client: row.get(2)?,
-        ask: serde_json::from_str(&ask).map_err(|error| text(4, error))?,
+        ask: read_ask.unwrap_or_else(|_| Ask::lost(Makes::named(&makes))),
         status: Status::named(&status),
         created_at: row.get(6)?,
         started_at: row.get(16)?,
@@ -255,9 +284,7 @@ fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
         fps: row.get(11)?,
         failure,
         bytes: row.get::<_, i64>(14)?.max(0) as u64,
-        made: made
-            .map(|made| serde_json::from_str(&made))
-            .transpose()
-            .map_err(|error| text(15, error))?,
-    })
+        made: read_made.unwrap_or_default(),
+    };
+    Ok(if is_whole { job } else { job.lost() })
 }

@@ -117,11 +117,60 @@ fn a_crash_loses_nothing_that_was_accepted() {
 fn a_queue_has_an_end() {
     let folder = tempfile::tempdir().unwrap();
     let jobs = jobs(folder.path());
-    (0..8).for_each(|_| _ = accept(&jobs, "anna"));
+    (0..8).for_each(|at| _ = accept(&jobs, &format!("client {at}")));
     assert!(jobs.check_room().is_err());
     jobs.next().unwrap();
     assert!(jobs.check_room().is_ok());
     jobs.stop();
     assert!(jobs.next().unwrap().is_none());
     assert!(jobs.check_room().is_err());
+}
+
+/// Whoever asks for much leaves places for others, and each who comes finds one.
+#[test]
+fn no_client_fills_the_queue() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = jobs(folder.path());
+    let fill = |client: &str| {
+        let mut count = 0;
+        while jobs.check_room_for(client).is_ok() {
+            accept(&jobs, client);
+            count += 1;
+        }
+        count
+    };
+    // Eight places: half of them, half of what is left, and so on.
+    let counts = ["anna", "bert", "carl", "dora"].map(fill);
+    assert_eq!(counts, [4, 2, 1, 1]);
+    assert!(jobs.check_room().is_err());
+}
+
+/// A row that cannot be read is one job that failed, and the rest goes on.
+#[test]
+fn a_damaged_row_harms_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = jobs(folder.path());
+    let ids: Vec<String> = (0..3).map(|_| accept(&jobs, "anna")).collect();
+    std::fs::write(jobs.place(&ids[0]).join("000.png"), b"x").unwrap();
+    let table = rusqlite::Connection::open(folder.path().join("jobs.sqlite3")).unwrap();
+    let change = "UPDATE jobs SET ask = '{\"scale\": null}' WHERE id = ?1";
+    table.execute(change, [&ids[0]]).unwrap();
+    let page =
+        super::Page { client: None, makes: "video", after: None, ascending: true, limit: 10 };
+    let listed = jobs.list(&page).ok().unwrap();
+    assert_eq!(
+        listed.iter().map(|job| &job.id).collect::<Vec<_>>(),
+        ids.iter().collect::<Vec<_>>()
+    );
+    assert_eq!((listed[0].status, listed[1].status), (Status::Failed, Status::Queued));
+    let taken = jobs.next().unwrap().unwrap();
+    assert_eq!(taken.job.id, ids[1]);
+    // It has failed in the table too, what was given to it is gone, and it can be deleted.
+    assert_eq!(jobs.table.count_waiting(None).unwrap(), [1, 0]);
+    assert!(jobs.place(&ids[0]).exists() && !jobs.place(&ids[0]).join("000.png").exists());
+    jobs.remove(&ids[0]).ok().unwrap();
+    // So it is with one that would share a run.
+    table.execute(change, [&ids[2]]).unwrap();
+    assert!(jobs.join(|_| true, || 4).unwrap().is_empty());
+    assert_eq!(jobs.find(&ids[2], None).ok().unwrap().status, Status::Failed);
 }

@@ -37,6 +37,11 @@ fn pictures_come_as_base64_or_by_address() {
     let url = made["data"][1]["url"].as_str().unwrap();
     let path = url.strip_prefix("http://127.0.0.1").unwrap();
     assert_eq!(house.get(path).body, pictures[1]);
+    // Behind a proxy that ends TLS it is there.
+    let headers = [("Content-Type", "application/json"), ("X-Forwarded-Proto", "https")];
+    let text = body.to_string();
+    let made = house.send("POST", "/v1/images/generations", &headers, text.as_bytes()).json();
+    assert!(made["data"][0]["url"].as_str().unwrap().starts_with("https://127.0.0.1/v1/"));
     body["response_format"] = json!("b64_json");
     body["output_format"] = json!("jpeg");
     let made = house.post("/v1/images/generations", &body).json();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use serve::{Limits, Retention};
 
-use crate::house::{House, Plot, folders, long, small};
+use crate::house::{House, Plot, folders, small};
 
 #[test]
 fn what_was_accepted_is_there_after_a_stop() {
@@ -13,8 +13,8 @@ fn what_was_accepted_is_there_after_a_stop() {
     let done = house.create(&small("a fox"));
     house.wait(&done);
     let clip = house.get(&format!("/v1/videos/{done}/content")).body;
-    let mut body = long("a fox");
-    body["num_inference_steps"] = json!(60);
+    let mut body = small("a fox");
+    body["num_inference_steps"] = json!(3000);
     let running = house.create(&body);
     let waiting = house.create(&small("a fox"));
     house.until(&running, |job| job["progress"].as_u64().unwrap() > 0);

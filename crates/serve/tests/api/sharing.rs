@@ -100,7 +100,7 @@ fn each_has_what_was_given_to_it() {
         })
         .collect();
     let house = House::open(plot());
-    let first = create(&house, "3", "900", &pictures[0]);
+    let first = create(&house, "3", "100000", &pictures[0]);
     house.until(&first, |job| job["status"] == "in_progress");
     let ids: Vec<String> = pictures
         .iter()
@@ -119,7 +119,7 @@ fn each_has_what_was_given_to_it() {
 #[test]
 fn one_of_a_run_is_given_up() {
     let (house, first) = busy();
-    let steps = [("num_inference_steps", json!(60))];
+    let steps = [("num_inference_steps", json!(3000))];
     let want = {
         let house = House::open(Plot::default());
         let id = house.create(&asked("a hen", 2, &steps));
@@ -145,7 +145,7 @@ fn one_of_a_run_is_given_up() {
     assert!(is_gone(&ids[0]) && is_gone(&ids[2]) && house.folders().contains(&ids[1]));
     // A run that nobody wants any more ends at its next step.
     let (house, first) = busy();
-    let steps = [("num_inference_steps", json!(5000))];
+    let steps = [("num_inference_steps", json!(100_000))];
     let ids: Vec<String> = (1..3).map(|seed| house.create(&asked("a hen", seed, &steps))).collect();
     house.delete(&format!("/v1/videos/{first}"));
     house.until(&ids[1], |job| job["status"] == "in_progress");

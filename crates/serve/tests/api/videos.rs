@@ -191,7 +191,7 @@ fn events_tell_how_a_job_gets_on() {
 }
 
 /// A LoRA of one matrix, as diffusers would write it: the bytes of a safetensors file.
-fn lora() -> Vec<u8> {
+fn lora(level: f32) -> Vec<u8> {
     const WIDTH: usize = 24;
     const RANK: usize = 2;
     let layer = "transformer.blocks.0.attn1.to_q";
@@ -201,14 +201,14 @@ fn lora() -> Vec<u8> {
         format!("{layer}.lora_B.weight"): { "dtype": "F32", "shape": [WIDTH, RANK], "data_offsets": [bytes, 2 * bytes] },
     });
     let head = head.to_string().into_bytes();
-    let values = (0..2 * WIDTH * RANK).flat_map(|at| (0.1 * (at % 7) as f32).to_le_bytes());
+    let values = (0..2 * WIDTH * RANK).flat_map(|at| (level * (at % 7) as f32).to_le_bytes());
     [&(head.len() as u64).to_le_bytes(), &head[..], &values.collect::<Vec<u8>>()].concat()
 }
 
 #[test]
 fn loras_are_known_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("style.safetensors"), lora()).unwrap();
+    std::fs::write(folder.path().join("style.safetensors"), lora(0.1)).unwrap();
     let house = House::open(Plot { loras: Some(folder.path().to_owned()), ..Plot::default() });
     let names = house.get("/v1/loras").json();
     let names: Vec<&str> =
@@ -227,6 +227,11 @@ fn loras_are_known_by_name() {
     // The base is what it was, and so is the LoRA.
     assert_eq!(plain, clip(Value::Null));
     assert_eq!(changed, clip(json!([{ "name": "style", "scale": 4.0 }])));
+    // Another file under the name is another LoRA.
+    std::fs::write(folder.path().join("other"), lora(0.3)).unwrap();
+    std::fs::rename(folder.path().join("other"), folder.path().join("style.safetensors")).unwrap();
+    let other = clip(json!({ "name": "style", "scale": 4.0 }));
+    assert!(other != changed && other != plain, "the file before it is used");
     for (lora, word) in [
         (json!("stile"), "did you mean `style`?"),
         (json!({ "path": "/etc/passwd" }), "no path"),

@@ -3,6 +3,7 @@
 pub(crate) mod runs;
 
 use crate::json::Json;
+use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -10,7 +11,7 @@ use engine::{Media, Request};
 use serde_json::{Value, json};
 
 use super::query::{Asked, Parameters};
-use super::{Shared, blocking};
+use super::{Client, Shared, blocking};
 use crate::error::{Answer, Refusal};
 
 const PAGE: &str = "text/html; charset=utf-8";
@@ -92,15 +93,19 @@ pub(crate) async fn models(State(api): Shared) -> Answer {
 }
 
 /// What a form for a model needs to know.
-pub(crate) async fn model(State(api): Shared, Path(id): Path<String>) -> Answer {
+pub(crate) async fn model(
+    State(api): Shared,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+) -> Answer {
     let model = api.engine.models.find(Some(&id));
     let model = model.map_err(|refusal| Refusal::not_found(refusal.message()))?;
     let mut facts = model.facts();
     facts["loras"] = api.engine.loras.list().keys().cloned().collect();
     let limits = &api.engine.limits;
     facts["limits"] = json!({ "pixel_steps": limits.work, "prompt_bytes": limits.prompt, "body_bytes": limits.body });
-    // Where files are is for those who have them: without keys that is whoever has this machine.
-    if !api.pages.has_keys && !model.command().is_empty() {
+    // Where files are is for those who have them.
+    if client.has_machine() && !model.command().is_empty() {
         let loras = api.engine.loras.folder();
         facts["command"] = json!({ "arguments": model.command(), "loras": loras });
     }
