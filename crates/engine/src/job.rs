@@ -242,13 +242,8 @@ impl Pipeline {
 
 /// What of guidance needs more than the tokens at hand where stages work on some of them.
 fn needs_whole(sampler: &Sampler, tracks: &Tracks<()>) -> Option<&'static str> {
-    let count = sampler.most_predictions(tracks);
-    match sampler.sees_whole_tracks(tracks) && count > 1 {
-        true => Some("the rescale of guidance is about all tokens; give 0"),
-        false => (count > 3).then_some(
-            "guidance of one modality by the other leaves a stream out; give 1 for both",
-        ),
-    }
+    let rescales = sampler.sees_whole_tracks(tracks) && sampler.most_predictions(tracks) > 1;
+    rescales.then_some("the rescale of guidance is about all tokens; give 0")
 }
 
 /// Refuses a cache that could leave out nothing, or everything.

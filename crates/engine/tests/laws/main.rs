@@ -4,6 +4,7 @@
 
 mod asked;
 mod cases;
+mod counts;
 mod decoding;
 mod fold;
 mod layouts;

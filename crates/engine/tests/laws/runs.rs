@@ -67,8 +67,9 @@ fn check_first(cases: &[Case], most: usize) {
     }
 }
 
+/// The same for one request.
 #[track_caller]
-fn check_request((model, what): (&Model, &str), request: &Request, cases: &[Case]) {
+pub(crate) fn check_request((model, what): (&Model, &str), request: &Request, cases: &[Case]) {
     let one = latents(model, request, &layout(([1; 6], None, None, Law::Bits)));
     for case in cases {
         let got = latents(model, request, &layout(*case));
@@ -148,7 +149,8 @@ fn patches_and_everything_else() {
 }
 
 /// Guidance by more than the prompt: five branches are dealt over any number of ranks, blocks whose attention is left
-/// out are left out by all, and what is about whole clips is refused to stages before anything is opened.
+/// out are left out by all, a stream that a branch leaves out is left out by all stages, and what is about whole clips is
+/// refused to stages before anything is opened.
 #[test]
 fn guidance_by_more_than_the_prompt() {
     let mut seen = 0;
@@ -170,11 +172,23 @@ fn guidance_by_more_than_the_prompt() {
             Plan::new(&staged, &model.pipeline.workload(request).unwrap()).unwrap_err().to_string()
         };
         assert!(refused(&all).contains("rescale"), "{}", refused(&all));
-        let (off, alone) = (Some(0.0), Some(1.0));
+        let (off, one, three) = (Some(0.0), Some(1.0), Some(3.0));
         let level = MoreGuidance { rescale: off, audio_rescale: off, ..MoreGuidance::default() };
-        assert!(refused(&with(level.clone())).contains("one modality by the other"));
-        let skips = MoreGuidance { modality: alone, audio_modality: alone, ..level };
-        check_request((&model, what), &with(skips), &cases::PATCHES);
+        check_request((&model, what), &with(level.clone()), &cases::PATCHES);
+        check_request((&model, what), &with(level.clone()), &cases::PATCHES_AND_ELSE);
+        // By the other modality alone: nothing is compared with but streams that are left out.
+        let more = MoreGuidance {
+            stg: off,
+            audio_stg: off,
+            modality: three,
+            audio_modality: three,
+            audio_scale: one,
+            ..level
+        };
+        let alone = Request { guidance: one, more, ..plain.clone() };
+        assert_eq!(model.pipeline.workload(&alone).unwrap().branches, 3, "{}", model.name);
+        check_request((&model, what), &alone, &[of_cfg(2), of_cfg(3)]);
+        check_request((&model, what), &alone, &cases::PATCHES);
         seen += 1;
     }
     assert!(seen > 1, "{seen} models have more guidance");
