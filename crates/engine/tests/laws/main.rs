@@ -13,7 +13,9 @@ mod pairs;
 #[cfg(feature = "mpi")]
 mod processes;
 mod progress;
+mod rounded;
 mod runs;
+mod stochastic;
 mod traffic;
 mod weights;
 
