@@ -79,7 +79,7 @@ fn tests_of(path: &str, text: &str) -> Vec<Name> {
     let mut all = Vec::new();
     let (mut in_module, mut is_next) = (false, false);
     for line in text.lines().map(str::trim_start) {
-        in_module |= line.starts_with("mod tests {");
+        in_module |= line.ends_with("mod tests {");
         is_next |= line == "#[test]";
         let name = line.strip_prefix("fn ").or_else(|| line.strip_prefix("pub(crate) fn "));
         let Some(name) = name.and_then(|rest| rest.split('(').next()).filter(|_| is_next) else {
