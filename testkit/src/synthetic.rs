@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use kernels::Activation;
 use nn::{
     Bag, Conditioning, Dit, Entry, Forward, Inputs, LayerNorm, Linear, Packed, Prediction, Qkv,
-    Reach, Result, Site, Sizes, Weights, join_heads, split_heads,
+    Reach, Result, Site, Sizes, TrackName, Weights, join_heads, split_heads,
 };
 
 /// Width of the embedded timestep.
@@ -246,12 +246,12 @@ impl Dit for UShaped {
         let norm = LayerNorm::plain(EPSILON);
         let [own, feed] = shared.around(&block.table);
         let normed = own.before(&norm, x.clone());
-        let site = Site { layer: index, name: "own" };
+        let site = Site { layer: index, name: "own", track: TrackName::Video };
         let qkv = block.own.qkv(normed.clone(), normed)?;
         let mixed = attention.attend(site, qkv, Reach::Own, None)?;
         x = own.after(x, block.own.join(mixed)?);
         let qkv = block.words.qkv(x.clone(), shared.text.clone())?;
-        let site = Site { layer: index, name: "words" };
+        let site = Site { layer: index, name: "words", track: TrackName::Video };
         let read = attention.attend(site, qkv, Reach::Replicated, shared.mask().as_ref())?;
         x = x + block.words.join(read)?;
         let fed = block.feed.apply(feed.before(&norm, x.clone()))?;
@@ -359,7 +359,7 @@ impl Dit for Joint {
         let rest = block.own.qkv(normed.clone(), normed)?;
         let one = |lead, rest| Tensor::cat(vec![lead, rest], 1);
         let qkv = Qkv { q: one(led.q, rest.q), k: one(led.k, rest.k), v: one(led.v, rest.v) };
-        let site = Site { layer: index, name: "joint" };
+        let site = Site { layer: index, name: "joint", track: TrackName::Video };
         let mixed = attention.attend(site, qkv, Reach::Joint { text: words }, None)?;
         let all = mixed.dims()[1];
         let text = match block.text_out {

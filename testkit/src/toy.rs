@@ -7,8 +7,8 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use kernels::{Activation, Modulation, gated_residual};
 use nn::{
     Attention, Bag, Context, Dit, Entry, Forward, Inputs, LayerNorm, Levels, Linear, Mask,
-    Modality, Packed, Prediction, Qkv, Reach, Result, Site, Sizes, Store, Weights, join_heads,
-    split_heads,
+    Modality, Packed, Prediction, Qkv, Reach, Result, Site, Sizes, Store, TrackName, Weights,
+    join_heads, split_heads,
 };
 
 use crate::numbers::{numbers, parameter, tensor};
@@ -198,7 +198,7 @@ impl Block {
         let normed = LayerNorm::plain(EPSILON).apply(x.clone(), Some(&modulation));
 
         let [q, k, v] = thirds(self.qkv.apply(normed)?).map(|x| split_heads(x, self.head_width));
-        let site = Site { layer: self.index, name: "own" };
+        let site = Site { layer: self.index, name: "own", track: TrackName::Video };
         let mixed = attention.attend(site, Qkv { q, k, v }, Reach::Own, None)?;
         let x = gated_residual(x, self.out.apply(join_heads(mixed))?, gate, shared.index.clone());
 
@@ -207,7 +207,7 @@ impl Block {
             k: split_heads(self.text_k.apply(shared.text.clone())?, self.head_width),
             v: split_heads(self.text_v.apply(shared.text.clone())?, self.head_width),
         };
-        let site = Site { layer: self.index, name: "text" };
+        let site = Site { layer: self.index, name: "text", track: TrackName::Video };
         let mask = shared.text_mask.clone().map(Mask::Dense);
         let read = attention.attend(site, qkv, Reach::Replicated, mask.as_ref())?;
         Ok(x + self.text_out.apply(join_heads(read))?)

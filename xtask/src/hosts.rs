@@ -31,8 +31,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let run = |only: &str| -> Result<()> {
         let has_nextest = process::succeeds(&mut command("cargo", "nextest --version", root))?;
         let words = match has_nextest {
-            true => format!("nextest run {tests} {only}"),
-            false => format!("test {tests} {only}"),
+            true => format!("nextest run {tests} --run-ignored all {only}"),
+            false => format!("test {tests} {only} -- --include-ignored"),
         };
         let mut tests = command("cargo", &words, root);
         tests.env("MOVIOLA_TEST_LAUNCHER", &hosts.launcher);

@@ -303,17 +303,13 @@ fn beside(model: &Description, given: &[GivenMedia], latents: [usize; 3]) -> Res
 
 /// What of a job needs more than the tokens at hand where stages work on some of them.
 fn needs_whole(job: &Job) -> Option<&'static str> {
-    let asked = job.asked();
-    let count = asked.sampler.most_predictions(&asked.tracks);
     if job.first.is_some() {
         return Some("latents are made larger as a whole; leave the upsampler out");
     }
-    match asked.sampler.sees_whole_tracks(&asked.tracks) && count > 1 {
-        true => Some("the rescale of guidance is about all tokens; give 0"),
-        false => (count > 3).then_some(
-            "guidance of one modality by the other leaves a stream out; give 1 for both",
-        ),
-    }
+    let asked = job.asked();
+    let rescales = asked.sampler.sees_whole_tracks(&asked.tracks)
+        && asked.sampler.most_predictions(&asked.tracks) > 1;
+    rescales.then_some("the rescale of guidance is about all tokens; give 0")
 }
 
 /// Refuses a cache that could leave out nothing, or everything.

@@ -135,7 +135,7 @@ pub struct PipelineOutput {
     pub audio_latents: Option<Tensor<4>>,
     /// The video's `[samples, C, F, h, w]` without what was given put back.
     pub unpasted: Option<Tensor<5>>,
-    /// What a step cache saved on the first rank, and cost.
+    /// What a step cache saved in all passes of all samples, and cost.
     pub cache: Option<CacheReport>,
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use comm::{Axis, Busy, Group, Mesh, Parcel, Values, share};
 use data::media::{Frame, Waveform};
+use nn::{CacheReport, FirstBlockCache};
 
 use crate::error::{Error, Result};
 use crate::pipeline::{Frames, Latents, PipelineOutput};
@@ -162,19 +163,59 @@ pub(crate) fn sum(group: &Group, own: [f64; 2]) -> nn::Result<[f64; 2]> {
     if group.size() == 1 {
         return Ok(own);
     }
-    // What an f32 leaves of an f64 goes beside it.
-    let halves = own.map(|number| [number as f32, (number - f64::from(number as f32)) as f32]);
-    let halves = Tensor::<1>::from_floats(halves.concat().as_slice(), &Device::flex());
-    let all = group.named("how much the first block changed").all_gather(halves, &[]);
+    let all = group.named("how much the first block changed").all_gather(halves(&own), &[]);
     let all = all.map_err(|err| nn::Error::outside(parallel::Error::from(err)))?;
     let mut sums = [0.0; 2];
     for part in all {
-        let part: Vec<f64> = part.into_data().iter::<f32>().map(f64::from).collect();
-        for (sum, halves) in sums.iter_mut().zip(part.chunks(2)) {
-            *sum += halves.iter().sum::<f64>();
-        }
+        sums.iter_mut().zip(whole(part)).for_each(|(sum, own)| *sum += own);
     }
     Ok(sums)
+}
+
+/// What a step cache saved on this rank so far; of ranks that share branches, the first counts a step of one branch.
+pub(crate) fn counted(
+    so_far: Option<CacheReport>,
+    cache: Option<&FirstBlockCache>,
+    mesh: &Mesh,
+) -> Option<CacheReport> {
+    let counts = mesh.axis(Axis::Cfg).rank() == 0;
+    so_far.zip(cache).map(|(sum, cache)| sum.and(cache.report(counts)))
+}
+
+/// The same of all ranks that share branches, each of which had passes of its own.
+///
+/// # Errors
+/// A rank does not come.
+pub(crate) fn summed(own: Option<CacheReport>, mesh: &Mesh) -> Result<Option<CacheReport>> {
+    let group = mesh.axis(Axis::Cfg);
+    let Some(own) = own.filter(|_| group.size() > 1) else { return Ok(own) };
+    let all = group.named("what a cache saved").all_gather(numbers_of(own), &[])?;
+    Ok(all.into_iter().map(report_of).reduce(CacheReport::and))
+}
+
+/// Numbers that travel as f32: what one leaves of an f64 goes beside it.
+fn halves(numbers: &[f64]) -> Tensor<1> {
+    let halves = numbers.iter().flat_map(|number| {
+        let near = *number as f32;
+        [near, (number - f64::from(near)) as f32]
+    });
+    Tensor::from_floats(halves.collect::<Vec<_>>().as_slice(), &Device::flex())
+}
+
+/// The numbers that were made [`halves`].
+fn whole(halves: Tensor<1>) -> Vec<f64> {
+    let halves: Vec<f64> = halves.into_data().iter::<f32>().map(f64::from).collect();
+    halves.chunks(2).map(|pair| pair.iter().sum()).collect()
+}
+
+fn numbers_of(CacheReport { passes, skipped, drift }: CacheReport) -> Tensor<1> {
+    halves(&[passes as f64, skipped as f64, drift])
+}
+
+fn report_of(numbers: Tensor<1>) -> CacheReport {
+    let numbers = whole(numbers);
+    let at = |place: usize| numbers.get(place).copied().unwrap_or(0.0);
+    CacheReport { passes: at(0) as usize, skipped: at(1) as usize, drift: at(2) }
 }
 
 /// Sends what a replica decodes to the first one.
@@ -272,11 +313,12 @@ impl PipelineOutput {
             Some(Latents::Clip(latents)) => parcel("latents", Some(latents)),
         };
         let audio = parcel("audio_latents", self.audio_latents.as_ref());
-        vec![latents, audio, parcel("unpasted", self.unpasted.as_ref())]
+        let cache = parcel("cache", self.cache.map(numbers_of).as_ref());
+        vec![latents, audio, parcel("unpasted", self.unpasted.as_ref()), cache]
     }
 
     fn of(parcels: Vec<Parcel>) -> Result<PipelineOutput> {
-        let Ok([latents, audio, unpasted]) = <[Parcel; 3]>::try_from(parcels) else {
+        let Ok([latents, audio, unpasted, cache]) = <[Parcel; 4]>::try_from(parcels) else {
             return Err(damaged());
         };
         let latents = match latents.shape.len() {
@@ -284,7 +326,8 @@ impl PipelineOutput {
             _ => tensor(latents)?.map(Latents::Clip),
         };
         let (audio_latents, unpasted) = (tensor(audio)?, tensor(unpasted)?);
-        Ok(PipelineOutput { latents, audio_latents, unpasted, cache: None })
+        let cache = tensor(cache)?.map(report_of);
+        Ok(PipelineOutput { latents, audio_latents, unpasted, cache })
     }
 
     /// What all replicas made, in their order.
@@ -294,7 +337,7 @@ impl PipelineOutput {
         }
         let (mut pictures, mut clips) = (Vec::new(), Vec::new());
         let (mut audio, mut unpasted) = (Vec::new(), Vec::new());
-        let cache = all.first().and_then(|own| own.cache);
+        let cache = all.iter().filter_map(|own| own.cache).reduce(CacheReport::and);
         for own in all {
             match own.latents {
                 Some(Latents::Picture(latents)) => pictures.push(latents),

@@ -92,7 +92,7 @@ pub(crate) struct Samples {
     pub(crate) latents: Tracks<Tensor<5>>,
     /// The video's without what was given put back.
     unpasted: Option<Tensor<5>>,
-    /// What a step cache saved on this rank, and cost.
+    /// What a step cache saved on the ranks of this replica, and cost.
     pub(crate) cache: Option<CacheReport>,
 }
 
@@ -232,7 +232,7 @@ impl Pipeline {
             let cache = request.first_block_cache.map(FirstBlockCache::new);
             let given = (unconditional.as_ref(), &noise, cache.as_ref());
             let own = self.run_sampler(job, &scene, given, &mut watched)?;
-            report = report.zip(cache).map(|(sum, cache)| sum.and(cache.report()));
+            report = replica::counted(report, cache.as_ref(), &watched.mesh);
             let latents = |tokens: Tracks<Tensor<3>>| {
                 scene.tracks().zip(tokens).map(|(track, tokens)| track.latents(tokens))
             };
@@ -242,9 +242,9 @@ impl Pipeline {
         let all = |of: fn(&Tracks<Tensor<5>>) -> Option<Tensor<5>>| {
             joined(made.iter().filter_map(of).collect())
         };
-        let latents =
-            Tracks { video: all(|it| it.video.clone()), audio: all(|it| it.audio.clone()) };
-        Ok(Samples { latents, unpasted: joined(unpasted), cache: report })
+        let (video, audio) = (all(|it| it.video.clone()), all(|it| it.audio.clone()));
+        let cache = replica::summed(report, &self.setup.mesh)?;
+        Ok(Samples { latents: Tracks { video, audio }, unpasted: joined(unpasted), cache })
     }
 
     fn run_sampler(

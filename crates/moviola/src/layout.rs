@@ -72,7 +72,7 @@ pub(crate) struct LayoutArguments {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vae_ranks: Option<usize>,
     /// How many seconds a rank waits for another
-    #[arg(long, help_heading = RANKS, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, help_heading = RANKS, value_name = "SECONDS", default_value_t = 300, value_parser = seconds)]
     #[serde(skip)]
     timeout: u64,
 }
@@ -140,6 +140,10 @@ impl LayoutArguments {
                 format!("--ranks: it is {ranks}, but {size} processes were started; leave it out");
             return Err(Failure::Refused(reason));
         }
+        let nought = self.degrees().into_iter().find(|(_, degree)| *degree == Some(0));
+        if let Some((axis, _)) = nought {
+            return Err(Failure::Refused(format!("--{}: it is 0; choose 1 or more", flag(axis))));
+        }
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let of_layout = || match self.layout {
             Some(LayoutName::Auto) => Some(cores()),
@@ -187,10 +191,8 @@ impl LayoutArguments {
         let (mesh, vae_ranks) = (self.mesh(), self.vae_ranks.unwrap_or(1));
         Ok(match self.is_auto() {
             false => Plan::new(&Layout { ranks, mesh, pipeline, vae_ranks }, &work.workload),
-            // The layout is chosen; who decodes is not.
-            true => Plan::auto(ranks, work, hardware).and_then(|plan| {
-                Plan::new(&Layout { vae_ranks, ..plan.layout().clone() }, &work.workload)
-            }),
+            // The layout is chosen; how many decode is not.
+            true => Plan::auto_decoding(ranks, vae_ranks, work, hardware),
         })
     }
 
@@ -240,6 +242,23 @@ impl LayoutArguments {
     pub(crate) fn timeout(&self) -> u64 {
         self.timeout
     }
+}
+
+/// What an axis is called among the arguments.
+pub(crate) fn flag(axis: Axis) -> String {
+    match axis {
+        Axis::Pipeline => "pipefusion".to_owned(),
+        axis => axis.to_string(),
+    }
+}
+
+/// The longest that a rank may wait for another: a year.
+const LONGEST_WAIT: u64 = 365 * 24 * 3600;
+
+/// How long a rank waits for another. One that does not wait at all ends every job.
+pub(crate) fn seconds(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=LONGEST_WAIT).contains(seconds));
+    seconds.ok_or_else(|| format!("choose 1 to {LONGEST_WAIT} seconds"))
 }
 
 /// How many ranks are asked for: processes that were started, or what the user says.

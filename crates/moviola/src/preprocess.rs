@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     ranks: Option<usize>,
     /// How many seconds a rank waits for another
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = crate::layout::seconds)]
     timeout: u64,
 }
 

@@ -45,6 +45,41 @@ impl Progress for Unseen {
     }
 }
 
+/// Watches as another does, and tells all who watch [`Unseen`] when that one is interrupted: replicas work by themselves,
+/// and only the first one is asked.
+pub(crate) struct Telling<'a> {
+    pub(crate) own: &'a mut dyn Progress,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl Progress for Telling<'_> {
+    fn begin(&mut self, stage: &str, total: usize) {
+        self.own.begin(stage, total);
+    }
+
+    fn reach(&mut self, done: usize) {
+        self.own.reach(done);
+        // A replica that is done only shows how far the others are.
+        self.interrupted();
+    }
+
+    fn interrupted(&self) -> bool {
+        let is_so = self.own.interrupted();
+        if is_so {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        is_so
+    }
+
+    fn wants_look(&self, step: usize, steps: usize) -> bool {
+        self.own.wants_look(step, steps)
+    }
+
+    fn look(&mut self, frame: Frame) {
+        self.own.look(frame);
+    }
+}
+
 /// Takes what is made and keeps nothing: on ranks that own nothing.
 pub(crate) struct Nobody;
 

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::{Error, Field, Frames, Pipeline, Plan, Progress, Request, Silent, machine_memory};
+use engine::{Error, Field, Frames, Pipeline, Plan, Progress, Request, machine_memory};
 use serde_json::Value;
 use serve::{Executor, Keys, Limits, Model, Retention, Server, Settings};
 
@@ -14,7 +15,7 @@ use crate::generate::{self, Dtype, Quantize};
 use crate::job::Job;
 use crate::launch::Process;
 use crate::layout::LayoutArguments;
-use crate::ranked::{self, Nobody};
+use crate::ranked::{self, Nobody, Telling, Unseen};
 use crate::voice::{Voice, bytes};
 use crate::{hardware, hub, plan, signals, threads};
 
@@ -300,13 +301,15 @@ impl Executor for Ranked {
             pipeline.open_all()?;
         }
         let watched = Mutex::new((progress, frames));
+        let stop = Arc::new(AtomicBool::new(false));
         let body = |rank, own: &mut Pipeline| match rank {
             0 => {
                 let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
                 let (progress, frames) = &mut *watched;
-                Ok(own.carry_out(plan, *progress, *frames).map(drop)?)
+                let mut telling = Telling { own: *progress, stop: Arc::clone(&stop) };
+                Ok(own.carry_out(plan, &mut telling, *frames).map(drop)?)
             }
-            _ => Ok(own.carry_out(plan, &mut Silent, &mut Nobody).map(drop)?),
+            _ => Ok(own.carry_out(plan, &mut Unseen(Arc::clone(&stop)), &mut Nobody).map(drop)?),
         };
         let layout = (&self.layout, &layout);
         ranked::on_ranks(&Job::Alone, layout, pipeline, self.threads, body).map_err(engine_error)

@@ -86,7 +86,7 @@ pub(crate) struct Arguments {
         default_missing_value = "127.0.0.1:0", requires = "run", conflicts_with = "dry_run")]
     watch: Option<SocketAddr>,
     /// How many seconds a rank waits for another
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = crate::layout::seconds)]
     timeout: u64,
 }
 

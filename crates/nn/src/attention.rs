@@ -7,6 +7,7 @@ use kernels::AttentionInputs;
 
 use crate::error::{Error, Result};
 use crate::mask::Mask;
+use crate::tracks::TrackName;
 
 /// Which attention of a model is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +16,20 @@ pub struct Site {
     pub layer: usize,
     /// The attention within it.
     pub name: &'static str,
+    /// Whose tokens ask: two streams may have equally many.
+    pub track: TrackName,
+}
+
+impl Site {
+    /// Whose tokens answer, where they are a stream's.
+    pub fn keys(&self, reach: Reach) -> TrackName {
+        match reach {
+            Reach::Sharded => self.track.other(),
+            Reach::Own | Reach::Replicated | Reach::Joint { .. } | Reach::Within { .. } => {
+                self.track
+            }
+        }
+    }
 }
 
 impl fmt::Display for Site {

@@ -55,7 +55,16 @@ struct State {
     last: Option<(usize, usize)>,
     /// By the place of a branch in its step.
     branches: BTreeMap<usize, Kept>,
-    report: CacheReport,
+    /// Of steps of several branches, and of steps of one.
+    reports: [CacheReport; 2],
+}
+
+impl State {
+    /// Where the step at hand is counted.
+    fn report(&mut self) -> &mut CacheReport {
+        let is_lone = self.last.is_some_and(|(_, branches)| branches == 1);
+        &mut self.reports[usize::from(is_lone)]
+    }
 }
 
 /// What the last step that was run in full left of a branch.
@@ -98,9 +107,11 @@ impl FirstBlockCache {
         CachedStep { network, cache: self, sum, is_last, pass: Mutex::default() }
     }
 
-    /// What it saved so far, and what that cost.
-    pub fn report(&self) -> CacheReport {
-        self.lock().report
+    /// What it saved so far, and what that cost. Of ranks that share branches, all take a step of one branch, and one of
+    /// them `counts` it.
+    pub fn report(&self, counts: bool) -> CacheReport {
+        let [shared, lone] = self.lock().reports;
+        if counts { shared.and(lone) } else { shared }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -145,9 +156,9 @@ impl CachedStep<'_> {
             _ => false,
         };
         let mut own = self.cache.lock();
-        own.report.passes += 1;
+        own.report().passes += 1;
         if is_near {
-            own.report.skipped += 1;
+            own.report().skipped += 1;
             if let Some(kept) = own.branches.get_mut(&branch) {
                 kept.was_used = true;
             }
@@ -164,7 +175,8 @@ impl CachedStep<'_> {
         if let Some(before) = before.filter(|before| before.was_used) {
             let [off, size] = (self.sum)(drift(&rest, &before.rest))?;
             let mut own = self.cache.lock();
-            own.report.drift = own.report.drift.max(if size > 0.0 { off / size } else { 0.0 });
+            let report = own.report();
+            report.drift = report.drift.max(if size > 0.0 { off / size } else { 0.0 });
         }
         self.cache.lock().branches.insert(branch, Kept { first, rest, was_used: false });
         Ok(())

@@ -65,5 +65,5 @@ pub use quantized::QuantizedMatrix;
 pub use rounded::Rounded;
 pub use schedule::{OneDevice, Recompute, Schedule};
 pub use store::{Parameter, Precision, Quantization, Store};
-pub use tracks::Tracks;
+pub use tracks::{TrackName, Tracks};
 pub use weights::Weights;

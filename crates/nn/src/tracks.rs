@@ -1,5 +1,24 @@
 //! One value for each modality.
 
+/// A modality, as a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TrackName {
+    /// The picture or video.
+    Video,
+    /// The sound.
+    Audio,
+}
+
+impl TrackName {
+    /// The other one.
+    pub fn other(self) -> TrackName {
+        match self {
+            TrackName::Video => TrackName::Audio,
+            TrackName::Audio => TrackName::Video,
+        }
+    }
+}
+
 /// One value for each modality that takes part: the picture or video, the sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracks<T> {
@@ -71,6 +90,14 @@ impl<T> Tracks<T> {
         Tracks {
             video: self.video.map(|value| (value, other.video)),
             audio: self.audio.map(|value| (value, other.audio)),
+        }
+    }
+
+    /// The value of one modality.
+    pub fn of(self, name: TrackName) -> Option<T> {
+        match name {
+            TrackName::Video => self.video,
+            TrackName::Audio => self.audio,
         }
     }
 

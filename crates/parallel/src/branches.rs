@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
 use comm::Group;
 use nn::{
     Backward, Inputs, Loss, Modality, Network, Parameters, Prediction, Provider, Result, Schedule,
@@ -23,11 +22,19 @@ pub struct Branches {
     pub inner: Arc<dyn Schedule>,
 }
 
-impl Branches {
-    fn broadcast(&self, branch: usize, own: Option<Tensor<3>>) -> comm::Result<Tensor<3>> {
-        let group = self.group.named(format!("the prediction of branch {branch}"));
-        group.broadcast(branch % self.group.size(), own)
-    }
+/// The prediction of a branch, which one rank of a group has, on all of them. What takes part is predicted: a branch may
+/// leave a track out.
+pub(crate) fn exchanged(
+    group: &Group,
+    branch: usize,
+    inputs: &Inputs,
+    own: Option<Prediction>,
+) -> comm::Result<Prediction> {
+    let group = group.named(format!("the prediction of branch {branch}"));
+    let enabled = |own: &Option<Modality>| own.as_ref().filter(|own| own.enabled).map(|_| ());
+    let asked = Tracks { video: enabled(&inputs.video), audio: enabled(&inputs.audio) };
+    let own = own.unwrap_or_default();
+    asked.beside(own).try_map(|((), own)| group.broadcast(branch % group.size(), own))
 }
 
 impl Schedule for Branches {
@@ -54,13 +61,8 @@ impl Schedule for Branches {
         let mut made = self.inner.predict_all(network, provider, &own)?.into_iter();
         let mut all = Vec::with_capacity(inputs.len());
         for (branch, inputs) in inputs.iter().enumerate() {
-            let own = if branch % size == rank { made.next() } else { None }.unwrap_or_default();
-            // What takes part is predicted; who did not predict it does not have it yet.
-            let enabled =
-                |own: &Option<Modality>| own.as_ref().filter(|own| own.enabled).map(|_| ());
-            let asked = Tracks { video: enabled(&inputs.video), audio: enabled(&inputs.audio) };
-            let prediction = asked.beside(own).try_map(|((), own)| self.broadcast(branch, own));
-            all.push(prediction.map_err(Error::from)?);
+            let own = if branch % size == rank { made.next() } else { None };
+            all.push(exchanged(&self.group, branch, inputs, own).map_err(Error::from)?);
         }
         Ok(all)
     }

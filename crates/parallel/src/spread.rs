@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use burn::tensor::Tensor;
 use comm::{Axis, Group, Mesh, share};
-use nn::{Attention, Error, Mask, Plain, Qkv, Reach, Result, Site};
+use nn::{Attention, Error, Mask, Plain, Qkv, Reach, Result, Site, TrackName, Tracks};
 
 use crate::exchange;
 use crate::ring::{Lead, Places, Ring};
@@ -36,7 +36,7 @@ pub struct Spread {
     /// Who passes keys and values around: those at the same place of each Ulysses group.
     ring: Group,
     /// How the sequences at hand are cut, where that is into more than shards.
-    cuts: Vec<Cut>,
+    cuts: Tracks<Cut>,
     /// What of other patches is looked at.
     stale: Option<Stale>,
 }
@@ -48,8 +48,8 @@ pub(crate) struct Cut {
     pub(crate) pieces: Pieces,
     /// Where it begins in the whole.
     pub(crate) start: usize,
-    /// Tokens of the whole.
-    pub(crate) total: usize,
+    /// The whole.
+    pub(crate) whole: Pieces,
 }
 
 impl Spread {
@@ -59,26 +59,26 @@ impl Spread {
             sequence: mesh.sequence().clone(),
             ulysses: mesh.axis(Axis::Ulysses).clone(),
             ring: mesh.axis(Axis::Ring).clone(),
-            cuts: Vec::new(),
+            cuts: Tracks::default(),
             stale: None,
         }
     }
 
     /// The same for sequences that are cut so, and beside what is kept of other patches.
-    pub(crate) fn patched(&self, cuts: Vec<Cut>, stale: Stale) -> Spread {
+    pub(crate) fn patched(&self, cuts: Tracks<Cut>, stale: Stale) -> Spread {
         Spread { cuts, stale: Some(stale), ..self.clone() }
     }
 
     /// By Ulysses alone.
     pub fn ulysses(group: &Group) -> Spread {
         let (sequence, ulysses, ring) = (group.clone(), group.clone(), alone(group));
-        Spread { sequence, ulysses, ring, cuts: Vec::new(), stale: None }
+        Spread { sequence, ulysses, ring, cuts: Tracks::default(), stale: None }
     }
 
     /// By a ring alone.
     pub fn ring(group: &Group) -> Spread {
         let (sequence, ulysses, ring) = (group.clone(), alone(group), group.clone());
-        Spread { sequence, ulysses, ring, cuts: Vec::new(), stale: None }
+        Spread { sequence, ulysses, ring, cuts: Tracks::default(), stale: None }
     }
 
     /// Who holds the tokens of a sequence.
@@ -117,7 +117,7 @@ impl Attention for Spread {
 }
 
 impl Spread {
-    /// Queries and keys are spread, each by the number of its own tokens.
+    /// Queries and keys are spread, each as its stream is.
     fn attend_spread(
         &self,
         site: Site,
@@ -126,7 +126,7 @@ impl Spread {
         mask: Option<&Mask>,
     ) -> Result<Tensor<4>> {
         let heads = self.heads(site, qkv.q.dims()[HEADS])?;
-        let [of_q, of_k] = [&qkv.q, &qkv.k].map(|x| self.cut(x.dims()[TOKENS]));
+        let [of_q, of_k] = [self.cut(site.track), self.cut(site.keys(reach))];
         let [q, k, v] = [("q", qkv.q), ("k", qkv.k), ("v", qkv.v)]
             .map(|(name, x)| self.to_heads(&format!("{name} of {site}"), x, &heads));
         let ((q, counts), (k, _), (v, _)) = (q?, k?, v?);
@@ -150,7 +150,7 @@ impl Spread {
     ) -> Result<Tensor<4>> {
         let heads = self.heads(site, qkv.q.dims()[HEADS])?;
         let own = heads[self.ulysses.rank()].clone();
-        let cut = self.cut(qkv.q.dims()[TOKENS] - text);
+        let cut = self.cut(site.track);
         let mut counts = Vec::new();
         let mut trade = |name: &str, x: Tensor<4>| -> Result<[Tensor<4>; 2]> {
             let all = x.dims()[TOKENS];
@@ -178,24 +178,23 @@ impl Spread {
         Ok(Tensor::cat(vec![lead, rest], TOKENS))
     }
 
-    /// How a sequence is cut of which this rank has so many tokens.
-    fn cut(&self, own: usize) -> Option<&Cut> {
-        let (rank, ranks) = (self.sequence.rank(), self.sequence.size());
-        let count = |cut: &Cut| cut.pieces.own(rank, ranks).iter().map(Range::len).sum::<usize>();
-        self.cuts.iter().find(|cut| count(cut) == own)
+    /// How the sequence of a track is cut.
+    fn cut(&self, track: TrackName) -> Option<&Cut> {
+        self.cuts.as_ref().of(track)
     }
 
     /// How many tokens of each piece each rank of the Ulysses group has.
-    fn parts(&self, cut: &Cut) -> Vec<Vec<usize>> {
+    fn parts(&self, pieces: &Pieces) -> Vec<Vec<usize>> {
         let (ranks, width) = (self.sequence.size(), self.ulysses.size());
         let first = self.ring.rank() * width;
-        let of = |rank: usize| cut.pieces.own(first + rank, ranks).iter().map(Range::len).collect();
+        let of = |rank: usize| pieces.own(first + rank, ranks).iter().map(Range::len).collect();
         (0..width).map(of).collect()
     }
 
     /// Tokens in the order of the pieces, where they come in the order of the ranks.
     fn by_piece(&self, x: Tensor<4>, cut: Option<&Cut>) -> Tensor<4> {
-        let Some(parts) = cut.filter(|cut| cut.pieces.count() > 1).map(|cut| self.parts(cut))
+        let Some(parts) =
+            cut.filter(|cut| cut.pieces.count() > 1).map(|cut| self.parts(&cut.pieces))
         else {
             return x;
         };
@@ -207,7 +206,8 @@ impl Spread {
 
     /// Tokens in the order of the ranks, where they come in the order of the pieces.
     fn by_rank(&self, x: Tensor<4>, cut: Option<&Cut>) -> Tensor<4> {
-        let Some(parts) = cut.filter(|cut| cut.pieces.count() > 1).map(|cut| self.parts(cut))
+        let Some(parts) =
+            cut.filter(|cut| cut.pieces.count() > 1).map(|cut| self.parts(&cut.pieces))
         else {
             return x;
         };
@@ -220,10 +220,13 @@ impl Spread {
 
     /// The keys and values that are looked at: those at hand, and what is kept of other patches.
     fn seen(&self, site: Site, kv: [Tensor<4>; 2], cut: Option<&Cut>) -> Result<[Tensor<4>; 2]> {
-        let (Some(stale), Some(cut)) = (&self.stale, cut) else { return Ok(kv) };
-        let parts = self.parts(cut);
+        let Some(stale) = &self.stale else { return Ok(kv) };
+        let Some(cut) = cut else {
+            return Err(refuse(site, "its keys are of a stream that nobody has cut into patches"));
+        };
+        let parts = self.parts(&cut.whole);
         let of = |piece: usize| parts.iter().map(|own| own[piece]).sum();
-        let lengths: Vec<usize> = (0..cut.pieces.count()).map(of).collect();
+        let lengths: Vec<usize> = (0..cut.whole.count()).map(of).collect();
         stale.look(site, kv, &lengths)
     }
 
@@ -246,7 +249,7 @@ impl Spread {
             return Err(refuse(site, reason));
         }
         let queries = of_q.start..of_q.start + of_q.pieces.tokens();
-        Ok(mask.piece(queries, 0..of_k.total, &q.device()).map(Mask::Dense))
+        Ok(mask.piece(queries, 0..of_k.whole.tokens(), &q.device()).map(Mask::Dense))
     }
 
     /// Attention with all tokens of the Ulysses group and some of the heads.

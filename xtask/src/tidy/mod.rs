@@ -3,6 +3,7 @@
 //! Each check is a pure function over a file's path and text, or over the workspace's manifests,
 //! and has a test that plants a violation. All violations are listed, each with its remedy.
 
+mod evidence;
 mod families;
 mod graph;
 mod loops;
@@ -92,6 +93,7 @@ fn inspect(files: &[TrackedFile], workspace: &Workspace) -> Vec<Violation> {
     violations.extend(families::check(&sources));
     violations.extend(size::check_exceptions(files, &size::LONG_FILES));
     violations.extend(tree::check_goldens(files));
+    violations.extend(evidence::check(files));
     violations.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     violations
 }

@@ -207,7 +207,7 @@ pub(crate) fn requests(model: &Description) -> Vec<(&'static str, Request)> {
     [("all", request(everything(model)))].into_iter().chain(bare).collect()
 }
 
-/// Guidance by the prompt alone: what compares whole clips, or leaves a stream out, is not for stages.
+/// Guidance by the prompt alone: what compares whole clips is not for stages, and the rest is asked for where it is tried.
 fn by_the_prompt_alone(model: &Description) -> MoreGuidance {
     let (none, one) = match model.defaults.terms {
         Some(_) => (Some(0.0), Some(1.0)),

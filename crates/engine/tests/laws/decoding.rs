@@ -2,12 +2,13 @@
 
 use std::sync::Mutex;
 
-use comm::{Axis, MeshShape, Ranks};
+use comm::{MeshShape, Ranks};
 use data::media::Frame;
 use engine::{Frames, Request, Result, Silent};
 use parallel::{Layout, Plan};
 
 use crate::asked::{Model, models, requests};
+use crate::cases::{self, Case, Law};
 
 /// How far a pixel from 0 to 1 may be off.
 const PIXEL: f32 = 1e-5;
@@ -27,10 +28,23 @@ impl Frames for Kept {
     }
 }
 
-/// Degrees of Ulysses and data, and how many ranks of a replica decode.
-const CASES: [(usize, usize, usize); 4] = [(2, 1, 2), (3, 1, 3), (2, 2, 2), (3, 1, 2)];
+/// Degrees as in [`Case`], its patches and warm-up, and how many ranks of a replica decode.
+const CASES: [(Case, usize); 9] = [
+    (([1, 2, 1, 1, 1, 1], None, None, Law::Bits), 2),
+    (([1, 3, 1, 1, 1, 1], None, None, Law::Bits), 3),
+    (([1, 2, 1, 1, 1, 2], None, None, Law::Bits), 2),
+    (([1, 3, 1, 1, 1, 1], None, None, Law::Bits), 2),
+    (([1, 1, 1, 1, 2, 1], None, None, Law::Bits), 2),
+    (([1, 1, 2, 1, 1, 1], None, None, Law::Rounding), 2),
+    (([2, 1, 1, 1, 1, 1], None, None, Law::Rounding), 2),
+    (([1, 1, 1, 2, 1, 1], Some(2), None, Law::StaleBits), 2),
+    (([1, 1, 1, 2, 1, 1], None, Some(99), Law::Bits), 2),
+];
 
-fn frames(model: &Model, request: &Request, layout: &Layout) -> Vec<(usize, Frame)> {
+/// Frames with the numbers of their samples.
+type Shown = Vec<(usize, Frame)>;
+
+fn frames(model: &Model, request: &Request, layout: &Layout) -> Shown {
     let workload = model.pipeline.workload(request).unwrap();
     let plan = Plan::new(layout, &workload).unwrap_or_else(|err| panic!("{}: {err}", model.name));
     let shared = Mutex::new(model.pipeline.clone());
@@ -46,16 +60,20 @@ fn frames(model: &Model, request: &Request, layout: &Layout) -> Vec<(usize, Fram
     first
 }
 
-/// The layout of a case; none where there are fewer rows than ranks that decode.
-fn layout(
-    model: &Model,
-    request: &Request,
-    (sequence, data, vae_ranks): (usize, usize, usize),
-) -> Option<Layout> {
-    let rows = model.pipeline.workload(request).unwrap().latent_rows.unwrap();
-    let mesh = MeshShape::default().with(Axis::Ulysses, sequence).with(Axis::Data, data);
-    let layout = Layout { vae_ranks, ..Layout::new(sequence * data, mesh) };
-    (vae_ranks <= rows).then_some(layout)
+/// The layout of a case.
+fn layout((case, vae_ranks): (Case, usize)) -> Layout {
+    Layout { vae_ranks, ..cases::layout(case) }
+}
+
+/// What one rank decodes of the latents of a case: those of one rank, but where a layout makes others.
+fn alone(model: &Model, request: &Request, (case, _): (Case, usize)) -> Shown {
+    let (_, patches, warmup, law) = case;
+    let case = match law {
+        Law::Bits => ([1; 6], None, None, law),
+        Law::Rounding | Law::StaleRounding => case,
+        Law::StaleBits => ([1; 6], patches, warmup, law),
+    };
+    frames(model, request, &cases::layout(case))
 }
 
 #[track_caller]
@@ -74,28 +92,36 @@ fn strips_make_whole_frames() {
     for model in models() {
         let (_, request) = requests(&model.description).pop().unwrap();
         let request = Request { steps: Some(2), ..request };
-        let want = frames(&model, &request, &Layout::new(1, MeshShape::default()));
+        let one = frames(&model, &request, &Layout::new(1, MeshShape::default()));
+        assert!(!one.is_empty(), "{}", model.name);
         for case in CASES {
-            let Some(layout) = layout(&model, &request, case) else { continue };
-            let got = frames(&model, &request, &layout);
-            compare(&format!("{} by {case:?}", model.name), &got, &want);
+            let got = frames(&model, &request, &layout(case));
+            let name = format!("{} by {case:?}", model.name);
+            match case.0.3 {
+                Law::Bits => compare(&name, &got, &one),
+                _ => compare(&name, &got, &alone(&model, &request, case)),
+            }
         }
     }
 }
 
-/// The same by the processes of a group, where a case has as many; how many there were.
+/// Cases of so many ranks.
+#[cfg(feature = "mpi")]
+pub(crate) fn by(ranks: usize) -> impl Iterator<Item = (Case, usize)> {
+    CASES.into_iter().filter(move |case| layout(*case).ranks == ranks)
+}
+
+/// The same by the processes of a group; how many cases there were.
 #[cfg(feature = "mpi")]
 pub(crate) fn by_processes(model: &Model, request: &Request, group: &comm::Group) -> usize {
     let mut made = 0;
-    for case in CASES.into_iter().filter(|(sequence, data, _)| sequence * data == group.size()) {
-        let Some(layout) = layout(model, request, case) else { continue };
-        let plan = Plan::new(&layout, &model.pipeline.workload(request).unwrap()).unwrap();
+    for case in by(group.size()) {
+        let plan = Plan::new(&layout(case), &model.pipeline.workload(request).unwrap()).unwrap();
         let mut own = model.pipeline.clone().on(plan.mesh(group.clone()).unwrap(), &plan);
         let mut kept = Kept::default();
         own.run(request, &mut Silent, &mut kept).unwrap();
         if group.rank() == 0 {
-            let want = frames(model, request, &Layout::new(1, MeshShape::default()));
-            compare(&format!("{} by {case:?}", model.name), &kept.0, &want);
+            compare(&format!("{} by {case:?}", model.name), &kept.0, &alone(model, request, case));
         } else {
             assert!(kept.0.is_empty(), "only the first rank gets frames");
         }

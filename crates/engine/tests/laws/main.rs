@@ -4,6 +4,7 @@
 
 mod asked;
 mod cases;
+mod counts;
 mod decoding;
 mod fold;
 mod layouts;
@@ -12,7 +13,9 @@ mod pairs;
 #[cfg(feature = "mpi")]
 mod processes;
 mod progress;
+mod rounded;
 mod runs;
+mod stochastic;
 mod traffic;
 mod weights;
 

@@ -152,6 +152,9 @@ pub(crate) struct Arguments {
     /// The number of the first sample: sample N of a run is sample N of any other with its seed
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) first_sample: u64,
+    /// The line of --prompts that asks for this; of several that are alike, the first
+    #[arg(skip)]
+    pub(super) line: Option<usize>,
     /// Samples per prompt
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) count: usize,

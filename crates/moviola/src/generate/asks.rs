@@ -100,6 +100,7 @@ fn joined(lines: Vec<Arguments>) -> Vec<Arguments> {
             let next = Arguments {
                 prompt: part.prompt.clone(),
                 first_sample: part.first_sample,
+                line: part.line,
                 ..line.clone()
             };
             part.first_sample.checked_add(samples) == Some(line.first_sample) && next == *part
@@ -122,9 +123,8 @@ fn read(path: &Path, base: &Arguments) -> Outcome<Vec<Line>> {
     })?;
     // Some editors begin a file with a mark that is no part of its text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let is_named = |name: &str| path.extension().is_some_and(|own| own.eq_ignore_ascii_case(name));
-    let is_json = is_named("jsonl");
-    if is_named("json") {
+    let is_json = is_json(path);
+    if is_named(path, "json") {
         return Err(Failure::Refused(format!(
             "--prompts: {} is JSON as a whole, which is not read; write an object in each line, and call it .jsonl",
             path.display()
@@ -134,11 +134,34 @@ fn read(path: &Path, base: &Arguments) -> Outcome<Vec<Line>> {
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let ask = |(at, line): (usize, &str)| {
         let own = if is_json { object(line, base) } else { plain(line, base) };
-        own.map_err(|reason| {
-            Failure::Refused(format!("--prompts: line {} of {}: {reason}", at + 1, path.display()))
-        })
+        let own = own.map(|own| Line { asks: Arguments { line: Some(at + 1), ..own.asks }, ..own });
+        own.map_err(|reason| Failure::Refused(of_line(path, at + 1, &reason)))
     };
     lines.map(ask).collect()
+}
+
+/// Why a line cannot be made.
+fn of_line(path: &Path, line: usize, reason: &str) -> String {
+    format!("--prompts: line {line} of {}: {reason}", path.display())
+}
+
+/// The same of an argument that is refused later, where lines may have settings of their own.
+pub(super) fn named(failure: Failure, arguments: &Arguments, part: &Arguments) -> Failure {
+    match (failure, arguments.prompts.as_deref().filter(|path| is_json(path)), part.line) {
+        (Failure::Refused(reason), Some(path), Some(line)) if reason.starts_with("--") => {
+            Failure::Refused(of_line(path, line, &reason))
+        }
+        (failure, ..) => failure,
+    }
+}
+
+/// Whether the lines of a file are objects.
+fn is_json(path: &Path) -> bool {
+    is_named(path, "jsonl")
+}
+
+fn is_named(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|own| own.eq_ignore_ascii_case(extension))
 }
 
 /// What a line of any other file asks for.

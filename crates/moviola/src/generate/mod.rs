@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
         let (mut samples, mut sizes) = (Vec::new(), Vec::new());
         let (mut sounds, mut told) = (false, Vec::new());
         for (at, ask) in self.asks.iter().enumerate() {
-            let opened = self.open(ask)?;
+            let opened = self.open(ask).map_err(|err| asks::named(err, &self.common, ask))?;
             let used = opened.plan.used();
             samples.push(used.samples);
             sizes.push(used.delivered);

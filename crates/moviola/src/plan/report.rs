@@ -7,6 +7,7 @@ use parallel::Plan;
 use parallel::cost::{Candidate, Hardware, RankForecast, Work};
 use serde_json::{Value, json};
 
+use crate::layout::flag;
 use crate::voice::duration;
 
 /// Candidates that are drawn.
@@ -28,15 +29,19 @@ pub(super) struct Report<'a> {
 /// A layout as one would ask for it.
 pub(super) fn flags(plan: &Plan) -> String {
     let layout = plan.layout();
-    let flag = |axis: Axis| {
-        if axis == Axis::Pipeline { "pipefusion".to_owned() } else { axis.to_string() }
-    };
     let outer_first = Axis::ALL.into_iter().rev();
     let degrees = outer_first.filter(|axis| layout.mesh.degree(*axis) > 1);
     let mut words: Vec<String> =
         degrees.map(|axis| format!("--{} {}", flag(axis), layout.mesh.degree(axis))).collect();
     if plan.patches() != layout.mesh.degree(Axis::Pipeline) {
         words.push(format!("--patches {}", plan.patches()));
+    }
+    if let Some(warmup) = layout.pipeline.warmup {
+        words.push(format!("--warmup {warmup}"));
+    }
+    if let Some(stages) = &layout.pipeline.stages {
+        let stages: Vec<String> = stages.iter().map(ToString::to_string).collect();
+        words.push(format!("--stages {}", stages.join(",")));
     }
     if layout.vae_ranks > 1 {
         words.push(format!("--vae-ranks {}", layout.vae_ranks));

@@ -68,6 +68,18 @@ fn a_signal_ends_generate() {
         assert_eq!(said.last().unwrap(), "error: interrupted; nothing was written", "{said:?}");
         assert_eq!(copy.written(), Vec::<String>::new(), "{name}");
     }
+    // Ranks of every kind stop together: those that wait for each other, and replicas that do not.
+    for layout in [&["--ulysses", "2"][..], &["--cfg", "2"], &["--data", "2", "--count", "2"]] {
+        let copy = Copy::of("wan-tiny");
+        let (model, output) = (copy.path("model"), copy.path("out.mp4"));
+        let common =
+            ["generate", "--model", model.to_str().unwrap(), "--output", output.to_str().unwrap()];
+        let mut child = spawn(&[&common[..], &LONG, layout].concat());
+        let (code, said) = said_after(&mut child, "denoise", "INT");
+        assert_eq!(code, Some(130), "{layout:?}: {said:?}");
+        assert_eq!(said.last().unwrap(), "error: interrupted; nothing was written", "{said:?}");
+        assert_eq!(copy.written(), Vec::<String>::new(), "{layout:?}");
+    }
     // Of several samples, those that are there are named.
     let copy = Copy::of("wan-tiny");
     let model = copy.path("model");

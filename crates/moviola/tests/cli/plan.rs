@@ -48,6 +48,10 @@ fn a_table_and_bars() {
         assert!(text.contains(want), "{want}: {text}");
     }
     assert!(text.lines().filter(|line| line.contains('█')).count() >= 4, "{text}");
+    // A layout is told as one would ask for it.
+    let shape = root("hardware/hunyuan-video.yaml");
+    let text = planned(&[&shape, "--pipefusion", "2", "--warmup", "50", "--stages", "20,40"]);
+    assert!(text.contains(": --pipefusion 2 --warmup 50 --stages 20,40\n"), "{text}");
     // A model that must be given a picture is given one.
     let picture = goldens().join("wan-tiny-i2v");
     planned(&[&[picture.to_str().unwrap(), "--ulysses", "2"], &SIZES[..]].concat());
@@ -93,6 +97,32 @@ fn shape_files() {
     refused(&[&shape, "--ulysses", "2", "--height", "64"], "a shape file says how many tokens");
 }
 
+/// The figures of GPUs on the page are what `plan` says, and those of H20 are within 15 % of what xDiT publishes.
+#[test]
+fn the_page_says_what_plan_says_of_gpus() {
+    let (shape, page) = (root("hardware/hunyuan-video.yaml"), root("docs/parallel.md"));
+    let page = fs::read_to_string(page).unwrap();
+    let (_, table) = page.split_once("| GPUs | H20 said |").unwrap();
+    let number = |cell: &str| cell.trim().trim_end_matches(" s").parse::<f64>().unwrap();
+    let mut seen = Vec::new();
+    for row in table.lines().skip(2).take_while(|row| row.starts_with('|')) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let gpus = cells[1].split(' ').next().unwrap();
+        for (hardware, said, published) in
+            [("h20", cells[2], cells[3]), ("h100", cells[5], cells[6])]
+        {
+            let file = root(&format!("hardware/{hardware}.yaml"));
+            let plan = json(&[&shape, "--hardware", &file, "--ulysses", gpus]);
+            let seconds = plan["plan"]["seconds"].as_f64().unwrap();
+            assert_eq!(seconds.round(), number(said), "{gpus} of {hardware}");
+            let off = (seconds / number(published) - 1.0).abs();
+            assert!(off <= 0.15 || hardware == "h100", "{gpus} of {hardware}: off by {off}");
+        }
+        seen.push(gpus);
+    }
+    assert_eq!(seen, ["1", "2", "4", "8"]);
+}
+
 #[test]
 fn bad_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,6 +157,24 @@ fn bad_files_are_refused() {
         let file = file("hardware.yaml", &text);
         refused(&[&wan, "--ranks", "2", "--hardware", &file], want);
     }
+}
+
+/// What `bench --calibrate` measures is what `--hardware` reads.
+#[test]
+fn a_measured_machine_is_planned_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("here.yaml");
+    let file = file.to_str().unwrap();
+    let output = run(&["bench", "--calibrate", "--ranks", "2", "--output", file]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(file).unwrap();
+    for key in ["flops:", "efficiency:", "attention:", "stream:", "memory:", "within:"] {
+        assert!(text.lines().any(|line| line.starts_with(key)), "no {key} in {text}");
+    }
+    let wan = wan();
+    let said = json(&[&[wan.as_str(), "--ulysses", "2", "--hardware", file], &SIZES[..]].concat());
+    assert!(said["plan"]["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{said}");
+    assert_eq!(said["plan"]["fits"], true);
 }
 
 #[test]

@@ -112,7 +112,10 @@ fn layouts_are_found_or_refused() {
     // Pixels may differ in the last bit of a float, so clips are compared by the law of the engine.
     let (latents, _) = made(model, &sizes, &["--ulysses", "2", "--vae-ranks", "2"]);
     assert_eq!(latents, want.0);
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 12] = [
+        (&["--ulysses", "0"], "--ulysses: it is 0; choose 1 or more"),
+        (&["--pipefusion", "0"], "--pipefusion: it is 0; choose 1 or more"),
+        (&["--ulysses", "2", "--timeout", "0"], "choose 1 to 31536000 seconds"),
         (&["--tensor", "2", "--quantize", "int8"], "--tensor: matrices in bytes round a row"),
         (&["--ulysses", "2", "--vae-ranks", "3"], "--vae-ranks: it is 3; a replica has 2 ranks"),
         (&["--ulysses", "2", "--vae-ranks", "2", "--tile-vae"], "--vae-ranks: frames are to be"),
@@ -133,4 +136,30 @@ fn layouts_are_found_or_refused() {
         assert_eq!(output.status.code(), Some(2));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
+}
+
+/// Several processes of a binary that knows no MPI would each make everything: it says what to build.
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn a_launcher_is_told_that_this_binary_knows_no_mpi() {
+    let launchers = [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ];
+    let model = goldens().join("wan-tiny");
+    let folder = tempfile::tempdir().unwrap();
+    let clip = folder.path().join("clip.gif");
+    for (rank, size) in launchers {
+        let mut command = assert_cmd::Command::cargo_bin("moviola").unwrap();
+        command.args(["generate", "--model", model.to_str().unwrap(), "--prompt", "x", "--output"]);
+        let output = command.arg(&clip).env(rank, "0").env(size, "2").output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(
+            message.contains("process 0 of 2") && message.contains("--features mpi"),
+            "{message}"
+        );
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -188,6 +188,29 @@ fn no_secret_is_logged() {
     }
 }
 
+/// A run that two jobs share is dealt to two replicas. When both jobs are given up, both replicas stop: the next job does
+/// not wait for what nobody wants.
+#[test]
+fn replicas_give_up_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::serve(folder.path(), &["--data", "2", "--timeout", "60"]);
+    let blocking = served.create(3000);
+    served.until(&blocking, |job| job["progress"].as_u64() > Some(0));
+    let shared = [served.create(20_000), served.create(20_000)];
+    assert_eq!(served.ask("DELETE", &format!("/v1/videos/{blocking}"), None).0, 200);
+    for id in &shared {
+        served.until(id, |job| job["status"] == "in_progress");
+    }
+    let begun = Instant::now();
+    for id in &shared {
+        assert_eq!(served.ask("DELETE", &format!("/v1/videos/{id}"), None).0, 200);
+    }
+    let after = served.create(2);
+    served.clip(&after);
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(8), "the next job waited {waited:?}");
+}
+
 /// What the page copies as a command makes the clip of the server, and says how it is served.
 #[test]
 fn a_clip_of_the_server_is_made_again_by_generate() {

@@ -35,6 +35,23 @@ fn prompts_with_settings_of_their_own_on_ranks() {
     }
 }
 
+/// A line whose size a layout cannot share is named: others have sizes of their own.
+#[test]
+fn a_layout_that_does_not_fit_names_the_line() {
+    let copy = Copy::of("pixart-tiny");
+    let lines = "{\"prompt\": \"a fox\"}\n# small\n{\"prompt\": \"a cat\", \"height\": 32, \"width\": 32}\n";
+    std::fs::write(copy.path("given.jsonl"), lines).unwrap();
+    let given = copy.path("given.jsonl");
+    let words = ["--prompts", given.to_str().unwrap(), "--steps", "2", "--ring", "5"];
+    let out =
+        copy.generate_new("out.png", &[&words[..], &["--height", "64", "--width", "64"]].concat());
+    let message = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{message}");
+    let want = "given.jsonl: --ring: 5 ranks share a sequence of 4 tokens";
+    assert!(message.contains("--prompts: line 3 of ") && message.contains(want), "{message}");
+    assert!(copy.written().is_empty(), "{:?}", copy.written());
+}
+
 /// What stages cannot do is refused before anything is opened, whoever chose them.
 #[test]
 fn guidance_about_whole_clips_is_refused_to_stages() {

@@ -173,14 +173,12 @@ impl Job {
     }
 }
 
-/// Where two hosts are joined by a link, which `cargo xtask hosts` makes: without it both ends give up.
+/// Where two hosts are joined by a link, and it is cut, both ends give up.
 #[test]
+#[ignore = "it wants two hosts, which `cargo xtask hosts` makes"]
 #[expect(clippy::disallowed_methods, reason = "tests have no other arguments")]
 fn a_cut_link_ends_the_job() {
-    let Ok(cutter) = std::env::var("MOVIOLA_TEST_CUT") else {
-        println!("there is no link to cut; `cargo xtask hosts` makes one");
-        return;
-    };
+    let cutter = std::env::var("MOVIOLA_TEST_CUT").expect("`cargo xtask hosts` makes a link");
     let job = Job::start(&["--ulysses", "2"]);
     sleep(Duration::from_secs(6));
     assert!(Command::new(&cutter).status().unwrap().success());

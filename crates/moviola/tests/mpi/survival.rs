@@ -185,12 +185,10 @@ fn a_signal_before_the_time_is_up_is_agreed_on() {
 /// Where `cargo xtask hosts` joins two hosts by a link: a training whose link is cut ends on both, and goes on to the
 /// bits of one that was never cut.
 #[test]
+#[ignore = "it wants two hosts, which `cargo xtask hosts` makes"]
 #[expect(clippy::disallowed_methods, reason = "tests have no other arguments")]
 fn a_training_whose_link_is_cut_goes_on_to_the_same_bits() {
-    let Ok(cutter) = std::env::var("MOVIOLA_TEST_CUT") else {
-        println!("there is no link to cut; `cargo xtask hosts` makes one");
-        return;
-    };
+    let cutter = std::env::var("MOVIOLA_TEST_CUT").expect("`cargo xtask hosts` makes a link");
     let temporary = tempfile::tempdir().unwrap();
     let at = |name: &str| temporary.path().join(name);
     let steps = 400;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use nn::{
-    Attention, Mask, Parameters, Plain, Qkv, Reach, Recompute, Result, Site, Weights, backward,
+    Attention, Mask, Parameters, Plain, Qkv, Reach, Recompute, Result, Site, TrackName, Weights,
+    backward,
 };
 use testkit::contract::Watched;
 use testkit::numbers::{bits, tensor, values};
@@ -12,7 +13,7 @@ use testkit::parity::{Question, all, loss};
 
 use super::toy;
 
-const SITE: Site = Site { layer: 1, name: "site" };
+const SITE: Site = Site { layer: 1, name: "site", track: TrackName::Video };
 
 /// Plain attention that remembers every answer.
 #[derive(Default)]

@@ -1,10 +1,10 @@
 //! Structured masks are the dense ones, forward and backward, at any size.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use nn::{Attention, Mask, Plain, Qkv, Reach, Site};
+use nn::{Attention, Mask, Plain, Qkv, Reach, Site, TrackName};
 use testkit::numbers::{tensor, values};
 
-const SITE: Site = Site { layer: 0, name: "masked" };
+const SITE: Site = Site { layer: 0, name: "masked", track: TrackName::Video };
 const HEADS: usize = 2;
 const WIDTH: usize = 5;
 

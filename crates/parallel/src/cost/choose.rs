@@ -65,10 +65,16 @@ impl Candidate {
 /// Every layout of so many ranks that a workload allows, the best first. Stages come with as many patches
 /// as there are stages, and one exact step.
 pub fn candidates(ranks: usize, work: &Work, hardware: &Hardware) -> Vec<Candidate> {
+    decoding(ranks, 1, work, hardware)
+}
+
+/// The same for layouts of which so many ranks of a replica decode.
+fn decoding(ranks: usize, vae_ranks: usize, work: &Work, hardware: &Hardware) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = meshes(ranks)
         .into_iter()
         .filter(|mesh| mesh.degree(Axis::Cfg) <= work.workload.branches)
-        .filter_map(|mesh| Plan::new(&Layout::new(ranks, mesh), &work.workload).ok())
+        .map(|mesh| Layout { vae_ranks, ..Layout::new(ranks, mesh) })
+        .filter_map(|layout| Plan::new(&layout, &work.workload).ok())
         .map(|plan| Candidate::of(plan, work, hardware))
         .collect();
     all.sort_by(Candidate::order);
@@ -82,16 +88,40 @@ impl Plan {
     /// # Errors
     /// None of so many ranks is legal, or none fits into memory.
     pub fn auto(ranks: usize, work: &Work, hardware: &Hardware) -> Result<Plan, Refusal> {
+        Plan::auto_decoding(ranks, 1, work, hardware)
+    }
+
+    /// The same, of layouts of which so many ranks of a replica decode.
+    ///
+    /// # Errors
+    /// None of so many ranks is legal, or none fits into memory.
+    pub fn auto_decoding(
+        ranks: usize,
+        vae_ranks: usize,
+        work: &Work,
+        hardware: &Hardware,
+    ) -> Result<Plan, Refusal> {
         let refuse = |reason: String| Err(Refusal { axis: "ranks".to_owned(), reason });
-        let all = candidates(ranks, work, hardware);
+        let all = decoding(ranks, vae_ranks, work, hardware);
         let Some(best) = all.first() else {
-            return refuse(format!("no layout of {ranks} ranks fits; give fewer"));
+            if vae_ranks == 1 {
+                return refuse(format!("no layout of {ranks} ranks fits; give fewer"));
+            }
+            // It is who decodes that does not fit, and a plan says why.
+            let plan = Plan::auto(ranks, work, hardware)?;
+            let layout = Layout { vae_ranks, ..plan.layout().clone() };
+            return Plan::new(&layout, &work.workload);
         };
         if !best.fits {
             let least = all.iter().map(|own| own.forecast.host_bytes).min().unwrap_or(0);
+            // Threads of one process share its memory; ranks of their own bring theirs.
+            let remedy = match (hardware.shared_memory, ranks) {
+                (true, 1) => "give a smaller size",
+                (true, _) => "give fewer ranks, or a smaller size",
+                (false, _) => "give more ranks, or a smaller size",
+            };
             return refuse(format!(
-                "no layout of {ranks} ranks fits into {:.1} GiB of {}: the smallest takes {:.1} GiB; give more \
-                 ranks, or a smaller size",
+                "no layout of {ranks} ranks fits into {:.1} GiB of {}: the smallest takes {:.1} GiB; {remedy}",
                 hardware.memory as f64 / GIB,
                 hardware.name,
                 least as f64 / GIB

@@ -123,6 +123,20 @@ fn traffic_is_that_of_the_table() {
     assert_eq!(sent.bytes(), value * tokens * 64.0);
 }
 
+/// The count of PipeFusion per step and edge, whatever the number of stages: the stream of all tokens once, as xDiT's table
+/// has it (`p hs` of each of its edges), and from the last stage the prediction's channels, where the table counts none.
+#[test]
+fn a_stage_sends_the_stream_once() {
+    let work = Shape { text: None, branches: 1, ..shape() }.work();
+    for stages in [2, 4, 8] {
+        let ranks = forecast(&plan(&work, &[(Axis::Pipeline, stages)]), &work, &hardware()).ranks;
+        let sent: Vec<f64> = ranks.iter().map(|rank| rank.traffic.bytes()).collect();
+        let (last, inner) = sent.split_last().unwrap();
+        assert!(inner.iter().all(|bytes| *bytes == 4.0 * 1536.0 * 768.0), "{sent:?}");
+        assert_eq!(*last, 4.0 * 1536.0 * 64.0);
+    }
+}
+
 /// Stages cut memory and keep keys and values; their messages do not grow with the depth.
 #[test]
 fn stages_send_little_and_keep_keys() {
@@ -179,6 +193,29 @@ fn ranks_alone_find_a_layout() {
     let tiny = Hardware { memory: bytes / 64, ..hardware() };
     let refused = Plan::auto(4, &guided, &tiny).unwrap_err().to_string();
     assert!(refused.contains("fits into") && refused.contains("made up"), "{refused}");
+    // Ranks of their own bring their memory; threads of one process share it.
+    let shared = Hardware { shared_memory: true, ..tiny.clone() };
+    let apart = Hardware { shared_memory: false, ..tiny };
+    let refused = |ranks, on| Plan::auto(ranks, &guided, on).unwrap_err().to_string();
+    assert!(refused(4, &shared).contains("; give fewer ranks, or a smaller size"));
+    assert!(refused(1, &shared).contains("; give a smaller size"));
+    assert!(refused(4, &apart).contains("; give more ranks, or a smaller size"));
+}
+
+/// A layout is chosen among those in which so many ranks decode: three replicas of one rank have nobody to decode with.
+#[test]
+fn who_decodes_is_chosen_with_the_layout() {
+    let mut work = shape().work();
+    (work.workload.samples, work.workload.latent_rows) = (3, Some(12));
+    let data = |plan: &Plan| plan.layout().mesh.degree(Axis::Data);
+    let alone = Plan::auto(3, &work, &hardware()).unwrap();
+    assert_eq!((data(&alone), alone.layout().vae_ranks), (3, 1));
+    let plan = Plan::auto_decoding(3, 2, &work, &hardware()).unwrap();
+    assert_eq!((data(&plan), plan.layout().vae_ranks), (1, 2));
+    let refused = Plan::auto_decoding(3, 4, &work, &hardware()).unwrap_err();
+    assert_eq!(refused.axis, "vae-ranks");
+    let refused = Plan::auto_decoding(3, 0, &work, &hardware()).unwrap_err();
+    assert_eq!(refused.axis, "vae-ranks");
 }
 
 /// Every candidate is legal and has all ranks; the best comes first, whatever order they are found in.

@@ -10,6 +10,7 @@ use nn::{Context, Prediction, Tracks};
 use super::segments::{Segment, segments};
 use super::stage::{At, Stage};
 use super::{Experts, PipeFusion, patches_of};
+use crate::branches::exchanged;
 use crate::shard::Pieces;
 
 /// What a rank knows of a run. Stages between the first and the last have no use for tokens.
@@ -172,22 +173,13 @@ impl Run<'_> {
             return Ok(None);
         }
         let mut all = Vec::with_capacity(made.len());
-        for (branch, own) in made.into_iter().enumerate() {
+        for (branch, (own, inputs)) in made.into_iter().zip(&inputs).enumerate() {
             all.push(match (alone || cfg.size() == 1, own) {
                 (true, own) => own.expect("the last stage predicts its branches"),
-                (false, own) => self.exchanged(branch, own)?,
+                (false, own) => exchanged(cfg, branch, inputs, own)?,
             });
         }
         Ok(Some(self.guided(all, tokens, step, patch)?))
-    }
-
-    /// The prediction of a branch, which one of the cfg ranks has.
-    fn exchanged(&self, branch: usize, own: Option<Prediction>) -> comm::Result<Prediction> {
-        let cfg = self.pipe.mesh.axis(Axis::Cfg);
-        let group = cfg.named(format!("the prediction of branch {branch}"));
-        let tracks = self.scene.tracks().map(|_| ());
-        let own = own.unwrap_or_default();
-        tracks.beside(own).try_map(|((), own)| group.broadcast(branch % cfg.size(), own))
     }
 
     /// The branches of a step as one, for the own tokens at hand.

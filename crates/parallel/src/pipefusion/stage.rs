@@ -177,11 +177,11 @@ impl<'a> Stage<'a> {
 
     fn attention(&self, at: At) -> Spread {
         let cut = |pieces: &Pieces| match at.patch {
-            None => Cut { pieces: pieces.clone(), start: 0, total: pieces.tokens() },
+            None => Cut { pieces: pieces.clone(), start: 0, whole: pieces.clone() },
             Some(patch) => {
                 let range = pieces.range(patch);
                 let (start, length) = (range.start, range.len());
-                Cut { pieces: Pieces::new(vec![length]), start, total: pieces.tokens() }
+                Cut { pieces: Pieces::new(vec![length]), start, whole: pieces.clone() }
             }
         };
         let stale = Stale {
@@ -191,7 +191,7 @@ impl<'a> Stage<'a> {
             patch: at.patch,
             patches: self.pipe.patches,
         };
-        let cuts = self.patches.as_ref().into_iter().map(cut).collect();
+        let cuts = self.patches.as_ref().map(cut);
         Spread::over(&self.pipe.mesh).patched(cuts, stale)
     }
 

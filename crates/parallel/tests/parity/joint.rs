@@ -2,11 +2,11 @@
 
 use burn::tensor::Tensor;
 use comm::{Axis, Mesh, MeshShape, on_ranks, share};
-use nn::{Attention, Mask, Plain, Qkv, Reach, Site};
+use nn::{Attention, Mask, Plain, Qkv, Reach, Site, TrackName};
 use parallel::Spread;
 use testkit::numbers::{bits, tensor, values};
 
-const SITE: Site = Site { layer: 1, name: "joint" };
+const SITE: Site = Site { layer: 1, name: "joint", track: TrackName::Video };
 
 /// Text of odd length, an odd number of tokens and of heads.
 const TEXT: usize = 5;

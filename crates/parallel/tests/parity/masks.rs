@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use comm::{on_ranks, share};
-use nn::{Attention, Mask, Plain, Qkv, Reach, Site};
+use nn::{Attention, Mask, Plain, Qkv, Reach, Site, TrackName};
 use parallel::Spread;
 use testkit::numbers::{bits, tensor};
 
@@ -10,7 +10,7 @@ const BATCH: usize = 2;
 const HEADS: usize = 4;
 const WIDTH: usize = 3;
 
-const SITE: Site = Site { layer: 0, name: "masked" };
+const SITE: Site = Site { layer: 0, name: "masked", track: TrackName::Video };
 
 fn dense(shape: [usize; 4]) -> Mask {
     Mask::Dense(tensor("mask", shape) * 3.0)

@@ -2,14 +2,14 @@
 
 use burn::tensor::Tensor;
 use comm::{Group, on_ranks};
-use nn::{Attention, Error, Mask, Qkv, Reach, Schedule, Site};
+use nn::{Attention, Error, Mask, Qkv, Reach, Schedule, Site, TrackName};
 use parallel::{Sharded, Spread};
 use testkit::numbers::tensor;
 use testkit::parity::Question;
 
 use super::toy;
 
-const SITE: Site = Site { layer: 2, name: "own" };
+const SITE: Site = Site { layer: 2, name: "own", track: TrackName::Video };
 
 fn refused(group: &Group, reach: Reach) -> String {
     let mut attention = Spread::ulysses(group);

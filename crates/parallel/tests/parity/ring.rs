@@ -2,14 +2,14 @@
 
 use burn::tensor::Tensor;
 use comm::{Axis, Mesh, MeshShape, on_ranks, share};
-use nn::{Attention, Mask, Plain, Qkv, Reach, Schedule, Site};
+use nn::{Attention, Mask, Plain, Qkv, Reach, Schedule, Site, TrackName};
 use parallel::{Sharded, Spread};
 use testkit::numbers::{tensor, values};
 use testkit::parity::{Bounds, check};
 
 use super::toy;
 
-const SITE: Site = Site { layer: 0, name: "ring" };
+const SITE: Site = Site { layer: 0, name: "ring", track: TrackName::Video };
 
 /// Sums over blocks of keys associate differently from sums over all of them.
 const ROUNDING: Bounds = Bounds::within(1e-5);

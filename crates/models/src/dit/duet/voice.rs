@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use kernels::{Activation, Modulation, gated_residual};
 use nn::{
     Attention, LayerNorm, Levels, Linear, Mask, Modality, Qkv, Reach, Result, RmsNorm, Site,
-    Weights, join_heads, split_heads,
+    TrackName, Weights, join_heads, split_heads,
 };
 
 use super::DuetConfig;
@@ -199,6 +199,10 @@ impl VoiceBlock {
     }
 
     fn site(&self, [video, audio]: [&'static str; 2]) -> Site {
-        Site { layer: self.layer, name: if self.name == "video" { video } else { audio } }
+        let (name, track) = match self.name {
+            "video" => (video, TrackName::Video),
+            _ => (audio, TrackName::Audio),
+        };
+        Site { layer: self.layer, name, track }
     }
 }

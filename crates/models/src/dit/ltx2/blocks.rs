@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use kernels::{Activation, Modulation, gated_residual, modulate, modulated_rms_norm, rms_norm};
-use nn::{Attention, Linear, Mask, Reach, Result, Site, Weights, table_rows};
+use nn::{Attention, Linear, Mask, Reach, Result, Site, TrackName, Weights, table_rows};
 
 use super::Ltx2Config;
 use super::mixer::{Mixer, MixerSizes};
@@ -25,9 +25,12 @@ pub(super) struct StreamBlock {
     down: Linear,
 }
 
-/// What its attentions are called: to itself, to the text and to the other stream.
+/// What the attentions of a stream are called: to itself, to the text and to the other stream.
 #[derive(Clone, Copy)]
-pub(super) struct Sites(pub(super) [&'static str; 3]);
+pub(super) struct Sites {
+    pub(super) track: TrackName,
+    pub(super) names: [&'static str; 3],
+}
 
 impl StreamBlock {
     /// The part of `stream` in block `layer`; `other` is the stream that it listens to.
@@ -173,7 +176,8 @@ impl StreamBlock {
     }
 
     fn at(&self, attention: usize) -> Site {
-        Site { layer: self.layer, name: self.site.0[attention] }
+        let Sites { track, names } = self.site;
+        Site { layer: self.layer, name: names[attention], track }
     }
 }
 

@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use nn::{
     Bands, Dit, Error, Forward, Inputs, Levels, Linear, Modality, Prediction, Result, Sizes,
-    Tracks, Weights,
+    TrackName, Tracks, Weights,
 };
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,10 @@ impl Ltx2 {
                 gate: "av_cross_attn_video_a2v_gate",
                 cross_table: "video_a2v_cross_attn_scale_shift_table",
                 listens: "audio_to_video_attn",
-                sites: Sites(["video", "video-text", "video-audio"]),
+                sites: Sites {
+                    track: TrackName::Video,
+                    names: ["video", "video-text", "video-audio"],
+                },
             }),
             audio: Some(Stream {
                 config: audio,
@@ -96,7 +99,10 @@ impl Ltx2 {
                 gate: "av_cross_attn_audio_v2a_gate",
                 cross_table: "audio_a2v_cross_attn_scale_shift_table",
                 listens: "video_to_audio_attn",
-                sites: Sites(["audio", "audio-text", "audio-video"]),
+                sites: Sites {
+                    track: TrackName::Audio,
+                    names: ["audio", "audio-text", "audio-video"],
+                },
             }),
         }
     }

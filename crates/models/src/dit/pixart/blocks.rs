@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use kernels::Activation;
 use nn::{
     Conditioning, Forward, LayerNorm, Levels, Linear, Qkv, Reach, Result, Site, SizeCondition,
-    Weights, join_heads, split_heads,
+    TrackName, Weights, join_heads, split_heads,
 };
 
 use super::PixartConfig;
@@ -160,12 +160,12 @@ impl Block {
         let [own, feed] = shared.around(&self.table);
 
         let normed = own.before(&self.norm, x.clone());
-        let site = Site { layer: self.index, name: "attn1" };
+        let site = self.site("attn1");
         let mix = |qkv| attention.attend(site, qkv, Reach::Own, None);
         let keys = self.own.keys(&normed)?;
         let x = own.after(x, self.own.apply(normed, keys, mix)?);
 
-        let site = Site { layer: self.index, name: "attn2" };
+        let site = self.site("attn2");
         let read = |qkv| attention.attend(site, qkv, Reach::Replicated, shared.mask().as_ref());
         let name = format!("transformer_blocks.{}.keys and values", self.index);
         let keys = weights.remembered(&name, || self.text.keys(&shared.text))?;
@@ -174,6 +174,10 @@ impl Block {
         let normed = feed.before(&self.norm, x.clone());
         let fed = self.down.apply(self.up.apply_with(normed, Activation::GeluTanh)?)?;
         Ok(feed.after(x, fed))
+    }
+
+    fn site(&self, name: &'static str) -> Site {
+        Site { layer: self.index, name, track: TrackName::Video }
     }
 }
 

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use kernels::Activation;
 use nn::{
     Attention, Conditioning, Forward, LayerNorm, Linear, Qkv, Reach, Result, RmsNorm, Rope, Site,
-    Weights, join_heads, split_heads,
+    TrackName, Weights, join_heads, split_heads,
 };
 
 use super::WanConfig;
@@ -165,7 +165,7 @@ impl Block {
     }
 
     fn site(&self, name: &'static str) -> Site {
-        Site { layer: self.index, name }
+        Site { layer: self.index, name, track: TrackName::Video }
     }
 }
 
