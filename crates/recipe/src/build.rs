@@ -1,5 +1,6 @@
 //! From a checked recipe to a run: networks, data, method, callbacks.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -152,19 +153,22 @@ impl Recipe {
         let others = others.map(|models| self.roles(models, spread)).transpose()?;
         let task = Task { students, turns, process };
         let method = self.method(others, task, environment.negative, &device)?;
+        // Ranks compare what they were made from, and checkpoints record it.
+        let origins = match folder.is_some() || ranks.world().size() > 1 {
+            true => self.origins(identity, environment.hub)?,
+            false => BTreeMap::new(),
+        };
+        let told = self.told(&origins)?;
         let checkpoints = match folder {
             Some(folder) => {
-                let (recipe, origins) = (
-                    checkpoint::Recipe(self.resolved()?),
-                    self.origins(identity, environment.hub)?,
-                );
+                let recipe = checkpoint::Recipe(self.resolved()?);
                 let own = Checkpoints::new(folder.join("checkpoints"), self.checkpoint, recipe)?;
                 Some(own.made_from(origins))
             }
             None => None,
         };
         let parts = Parts { method, feed: Box::new(feed), callbacks, checkpoints };
-        let trainer = Trainer::new(self.run, parts)?.with_ranks(ranks);
+        let trainer = Trainer::new(self.run, parts)?.with_ranks(ranks).made_from(told);
         let [own, learns] = sizes[0];
         let flops_per_token = 4.0 * own as f64 + 2.0 * learns.min(own) as f64;
         let [parameters, learning] = [0, 1].map(|at| sizes.iter().map(|size| size[at]).sum());

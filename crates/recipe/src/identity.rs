@@ -60,6 +60,21 @@ impl Recipe {
     }
 }
 
+impl Recipe {
+    /// What all ranks of a run must have been told and made from, as parts of hashes.
+    ///
+    /// # Errors
+    /// The recipe cannot be written.
+    pub(crate) fn told(&self, origins: &BTreeMap<String, String>) -> Result<Vec<(String, u64)>> {
+        let recipe = ("the recipe".to_owned(), hash_of(&self.resolved()?)?);
+        let origins = origins.iter().map(|(name, hash)| (name.clone(), hash.clone()));
+        let first = |hash: &str| {
+            hash.bytes().fold(0, |sum: u64, byte| sum.rotate_left(7) ^ u64::from(byte))
+        };
+        Ok([recipe].into_iter().chain(origins).map(|(name, hash)| (name, first(&hash))).collect())
+    }
+}
+
 impl ShapesConfig {
     /// The hash of all that decides what the clips are.
     ///

@@ -99,6 +99,8 @@ pub struct Trainer {
     config: LoopConfig,
     parts: Parts,
     ranks: Ranks,
+    /// What this rank was told and made from, by what it is, as parts of hashes.
+    told: Vec<(String, u64)>,
     step: u64,
     /// Whether a checkpoint was due while updates had to be skipped.
     is_owed: bool,
@@ -124,14 +126,20 @@ impl Trainer {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let (ranks, step, is_owed) = (Ranks::alone(), 0, false);
-        let (writing, part) = (None, None);
-        Ok(Trainer { config, parts, ranks, step, is_owed, writing, part, stop })
+        let (writing, part, told) = (None, None, Vec::new());
+        Ok(Trainer { config, parts, ranks, told, step, is_owed, writing, part, stop })
     }
 
     /// The same run as one of several ranks. The feed gives this rank's part of every batch; the first rank keeps
     /// checkpoints, and the others go on from the one it finds.
     pub fn with_ranks(mut self, ranks: Ranks) -> Trainer {
         self.ranks = ranks;
+        self
+    }
+
+    /// The same run, which begins only if all ranks were told and made from the same, each thing by a name.
+    pub fn made_from(mut self, told: Vec<(String, u64)>) -> Trainer {
+        self.told = told;
         self
     }
 
@@ -196,14 +204,16 @@ impl Trainer {
             let squares = role.learnt().map(|(_, own)| kernels::sum_squares(own.values.clone()));
             squares.fold(sum, |sum, square| sum.rotate_left(1) ^ square.to_bits())
         });
-        self.ranks.agree(&[
+        let own = [
             ("the step", self.step),
             ("loop.steps", steps),
             ("loop.accumulation", accumulation),
             ("loop.seed", seed),
             ("loop.clip", clip),
             ("the weights", weights),
-        ])
+        ];
+        let told = self.told.iter().map(|(name, hash)| (name.as_str(), *hash));
+        self.ranks.agree(&own.into_iter().chain(told).collect::<Vec<_>>())
     }
 
     /// Goes on from one checkpoint, of this run or, where this one has none yet, of another.

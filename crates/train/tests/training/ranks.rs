@@ -418,4 +418,15 @@ fn ranks_that_were_told_different_things_are_named() {
             "{message}"
         );
     }
+    // Weights that ranks hold together are compared by what they were read from.
+    let setup = Setup { shard: 2, batch: 4, ..Setup::default() };
+    let all = on_ranks(2, |group| {
+        let told = vec![("the dataset".to_owned(), 7 + group.rank() as u64)];
+        let run = setup.build_on(replicas(group), None).unwrap();
+        let mut trainer = run.trainer.made_from(told);
+        trainer.resume(&[], &Device::flex()).unwrap_err().to_string()
+    });
+    for message in all {
+        assert!(message.contains("differ in the dataset"), "{message}");
+    }
 }
