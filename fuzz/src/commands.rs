@@ -43,7 +43,7 @@ const VALUES: [&str; 16] = [
 ];
 
 /// What is run; `@` is the model, `&` the folder of what is given beside it, `%` an odd value.
-const LINES: [&str; 44] = [
+const LINES: [&str; 45] = [
     "inspect @",
     "inspect @/transformer --tensors --json",
     "inspect @/vae/diffusion_pytorch_model.safetensors",
@@ -52,7 +52,9 @@ const LINES: [&str; 44] = [
     "export &/run --output @/../style.safetensors --dialect %",
     "export &/run --as folder --output @/../merged",
     "export &/run --as gguf --dtype % --output @/../merged.gguf",
-    "train --run &/run --set loop.steps=%",
+    // A run of very many steps is no hang.
+    "train --run &/run --dry-run --set loop.steps=%",
+    "train --run &/run --set loop.steps=2",
     "train &/wan-lora.yaml --run &/run --change models.student.rate.peak=%",
     "exam --model @ --steps % --colour % --frames %",
     "import &/dataset --output @/../imported",

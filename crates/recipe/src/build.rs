@@ -1,6 +1,5 @@
 //! From a checked recipe to a run: networks, data, method, callbacks.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -154,10 +153,9 @@ impl Recipe {
         let task = Task { students, turns, process };
         let method = self.method(others, task, environment.negative, &device)?;
         // Ranks compare what they were made from, and checkpoints record it.
-        let origins = match folder.is_some() || ranks.world().size() > 1 {
-            true => self.origins(identity, environment.hub)?,
-            false => BTreeMap::new(),
-        };
+        let compared = folder.is_some() || ranks.world().size() > 1;
+        let origins = compared.then(|| self.origins(identity, environment.hub)).transpose()?;
+        let origins = origins.unwrap_or_default();
         let told = self.told(&origins)?;
         let checkpoints = match folder {
             Some(folder) => {
