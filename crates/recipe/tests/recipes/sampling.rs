@@ -24,7 +24,8 @@ use crate::building::{WAN, build, dataset, folder as golden, no_hub, read, setup
 
 const PROMPT: &str = "a red fox";
 
-struct Nothing;
+/// Takes what is made and keeps nothing.
+pub(crate) struct Nothing;
 
 impl Frames for Nothing {
     fn begin(&mut self, _: usize, _: usize) -> engine::Result<()> {

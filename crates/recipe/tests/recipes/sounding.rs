@@ -7,13 +7,10 @@ use std::sync::Arc;
 
 use ::folder::ModelFolder;
 use burn::tensor::{Device, FloatDType, Tensor};
-use data::media::Frame;
 use data::preprocess::Encode;
 use data::store::TEXT;
 use diffusion::{NoiseLevels, TimestepSampler};
-use engine::{
-    EncoderSetup, FolderEncoder, Frames, Latents, Pipeline, Request, Setup, Silent, Solving,
-};
+use engine::{EncoderSetup, FolderEncoder, Latents, Pipeline, Request, Setup, Silent, Solving};
 use families::CrossLevels;
 use nn::{OneDevice, Schedule, Store, Tracks, Weights};
 use recipe::Model;
@@ -28,6 +25,7 @@ use train::{
 };
 
 use crate::building::folder;
+use crate::sampling::Nothing;
 
 const CAPTION: &str = "a golden fox dreams under the bridge";
 
@@ -233,20 +231,6 @@ fn adapters_of_both_streams_learn_and_nothing_else() {
     let zero = |own: &Tensor<1>| values(own).iter().all(|value| *value == 0.0);
     let moved = role.gradients().iter().filter(|(name, own)| name.contains("lora_B") && !zero(own));
     assert_eq!(moved.count() * 2, names.len(), "every adapter learns");
-}
-
-/// What a request makes at one timestep.
-#[derive(Default)]
-struct Nothing;
-
-impl Frames for Nothing {
-    fn begin(&mut self, _: usize, _: usize) -> engine::Result<()> {
-        Ok(())
-    }
-
-    fn frame(&mut self, _: usize, _: Frame) -> engine::Result<()> {
-        Ok(())
-    }
 }
 
 /// The network is told the same of a video and its sound in training and in inference: text, places, clocks and levels.

@@ -1,7 +1,7 @@
 //! Whose turn it is, and what a crash leaves.
 
 use super::{Failure, Job, Jobs, Outcome, Status, now};
-use crate::ask::{Ask, Makes, Numbers, PictureFormat};
+use crate::ask::{Ask, Makes};
 use crate::limits::Retention;
 
 fn jobs(folder: &std::path::Path) -> Jobs {
@@ -11,18 +11,10 @@ fn jobs(folder: &std::path::Path) -> Jobs {
 fn accept(jobs: &Jobs, client: &str) -> String {
     let id = jobs.new_id(Makes::Video).ok().unwrap();
     let ask = Ask {
-        makes: Makes::Video,
         model: "m".to_owned(),
         prompt: "a fox".to_owned(),
-        negative: String::new(),
         seed: 7,
-        count: 1,
-        numbers: Numbers::default(),
-        given: Vec::new(),
-        loras: Vec::new(),
-        remixed_from: None,
-        previews: 0,
-        format: PictureFormat::Png,
+        ..Ask::lost(Makes::Video)
     };
     let job = Job {
         number: 0,
