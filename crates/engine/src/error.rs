@@ -151,6 +151,21 @@ pub enum Field {
 }
 
 impl Field {
+    /// Whether it is a picture, a clip or a sound that the model is shown.
+    pub fn is_given(self) -> bool {
+        matches!(
+            self,
+            Field::Image
+                | Field::LastImage
+                | Field::Keyframe
+                | Field::VideoPrefix
+                | Field::Video
+                | Field::Mask
+                | Field::Reference
+                | Field::Audio
+        )
+    }
+
     /// Its name in programs.
     pub fn name(self) -> &'static str {
         match self {

@@ -16,7 +16,7 @@ use crate::enlarging::Upsampler;
 use crate::error::{Error, Field, Result};
 use crate::job::Job;
 use crate::progress::Progress;
-use crate::replica::Replica;
+use crate::replica::{Deal, Replica};
 use crate::request::Request;
 use crate::sound::SoundParts;
 use crate::stages::{Ask, Begun, Prepared, Samples};
@@ -335,7 +335,23 @@ impl Pipeline {
         if replica.owns() {
             frames.begin(job.samples, if job.only_audio { 0 } else { job.size[0] })?;
         }
-        let Some(deal) = replica.deal() else { return replica.collect(None, (progress, frames)) };
+        let made = match replica.deal() {
+            Some(deal) => {
+                self.make_deal((request, job), (&replica, &deal), progress, frames).map(Some)
+            }
+            None => Ok(None),
+        };
+        replica.collect(made, (progress, frames))
+    }
+
+    /// Makes and decodes the samples of this replica.
+    fn make_deal(
+        &mut self,
+        (request, job): (&Request, &Job),
+        (replica, deal): (&Replica, &Deal),
+        progress: &mut dyn Progress,
+        frames: &mut dyn Frames,
+    ) -> Result<PipelineOutput> {
         let preparing = replica.busy("the preparation of a request");
         self.hold_what_is_needed(request, job)?;
         let asked = job.asked();
@@ -345,7 +361,7 @@ impl Pipeline {
         };
         self.release(|own| own.text.close());
         drop(preparing);
-        let ask = Ask { request, deal: &deal, captions: &captions };
+        let ask = Ask { request, deal, captions: &captions };
         let begun = match (&job.first, &request.enlarging) {
             (Some(first), Some(enlarging)) => {
                 let made = self.make(ask, first, None, progress)?;
@@ -378,7 +394,7 @@ impl Pipeline {
             own.vae.close();
             own.sound.close();
         });
-        replica.collect(Some(output), (progress, frames))
+        Ok(output)
     }
 
     /// Encodes what is given for a job and samples it.

@@ -1,5 +1,6 @@
 //! How long work is seen and stopped.
 
+use comm::Mesh;
 use data::media::Frame;
 
 use crate::error::{Error, Result};
@@ -32,6 +33,33 @@ impl Progress for Silent {
     fn reach(&mut self, _: usize) {}
     fn interrupted(&self) -> bool {
         false
+    }
+}
+
+/// Asked between two encodings. A rank of several that make a sample together does not stop there: the others might be
+/// past it, and would wait. They stop together, at the next step.
+pub(crate) struct Heard<'a> {
+    own: &'a mut dyn Progress,
+    is_alone: bool,
+}
+
+impl<'a> Heard<'a> {
+    pub(crate) fn by(mesh: &Mesh, own: &'a mut dyn Progress) -> Heard<'a> {
+        Heard { own, is_alone: mesh.replica().size() == 1 }
+    }
+}
+
+impl Progress for Heard<'_> {
+    fn begin(&mut self, stage: &str, total: usize) {
+        self.own.begin(stage, total);
+    }
+
+    fn reach(&mut self, done: usize) {
+        self.own.reach(done);
+    }
+
+    fn interrupted(&self) -> bool {
+        self.is_alone && self.own.interrupted()
     }
 }
 

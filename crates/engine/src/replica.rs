@@ -83,33 +83,42 @@ impl Replica {
         (!self.owns()).then(|| Relay { group: self.peers().clone(), first })
     }
 
-    /// Hands on what this replica made, or takes what the others did.
+    /// Hands on what this replica made, or takes what the others did. One that was interrupted says so, and whoever
+    /// gets everything hears all others out, so that no message is left for what they do next.
     ///
     /// # Errors
-    /// A rank failed, or a frame cannot be kept.
+    /// A rank failed, a frame cannot be kept, or a replica was interrupted.
     pub(crate) fn collect(
         &self,
-        own: Option<PipelineOutput>,
+        made: Result<Option<PipelineOutput>>,
         (progress, frames): (&mut dyn Progress, &mut dyn Frames),
     ) -> Result<PipelineOutput> {
-        let own = own.unwrap_or_default();
+        let mut is_stopped = matches!(made, Err(Error::Interrupted));
+        let own = if is_stopped { PipelineOutput::default() } else { made?.unwrap_or_default() };
+        let ended =
+            |is_stopped, whole| if is_stopped { Err(Error::Interrupted) } else { Ok(whole) };
         if !self.leads() {
-            return Ok(own);
+            return ended(is_stopped, own);
         }
         if !self.owns() {
-            self.peers().send_parcels(0, own.parcels())?;
-            return Ok(own);
+            let parcels = if is_stopped { stopped() } else { own.parcels() };
+            self.peers().send_parcels(0, parcels)?;
+            return ended(is_stopped, own);
         }
         let mut all = vec![own];
         let percent = |done: f64| (100.0 * done) as usize;
-        if self.slowest() < 1.0 {
+        if self.slowest() < 1.0 && !is_stopped {
             progress.begin("wait for other ranks", percent(1.0));
         }
         for peer in 1..self.peers().size() {
             let mut show = || progress.reach(percent(self.slowest()));
-            all.push(self.take(peer, &mut show, frames)?);
+            let kept: &mut dyn Frames = if is_stopped { &mut Dropped } else { &mut *frames };
+            match self.take(peer, &mut show, kept) {
+                Err(Error::Interrupted) => is_stopped = true,
+                taken => all.push(taken?),
+            }
         }
-        Ok(PipelineOutput::joined(all))
+        ended(is_stopped, PipelineOutput::joined(all))
     }
 
     /// Everything that another replica made; shows how far it is meanwhile.
@@ -135,9 +144,28 @@ impl Replica {
                     frames
                         .sound(sample, Waveform { sample_rate: rate as u32, channels, samples })?;
                 }
+                STOPPED => return Err(Error::Interrupted),
                 _ => return PipelineOutput::of(parcels),
             }
         }
+    }
+}
+
+/// What a replica says that was interrupted.
+fn stopped() -> Vec<Parcel> {
+    vec![Parcel { name: STOPPED.into(), shape: Vec::new(), values: Values::Nothing }]
+}
+
+/// Keeps nothing of what other replicas still send.
+struct Dropped;
+
+impl Frames for Dropped {
+    fn begin(&mut self, _: usize, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn frame(&mut self, _: usize, _: Frame) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -246,6 +274,7 @@ impl Frames for Relay {
 
 const FRAME: &str = "frame";
 const SOUND: &str = "sound";
+const STOPPED: &str = "stopped";
 
 /// A frame or a sound on its way: the sample, the rate of a sound, and values.
 struct Message {

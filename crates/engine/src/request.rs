@@ -73,8 +73,7 @@ pub struct Request {
     pub clean_caption: bool,
     /// Generate at the nearest size the model was trained on and resize.
     pub sizing: Sizing,
-    /// How pictures of other proportions become those of the clip. If it is not said: stretched where
-    /// height and width are asked for, as the references do it, and cropped where the size follows them.
+    /// How pictures of other proportions become those of the clip; cropped if it is not said.
     pub fit: Option<Fit>,
     /// Decode in tiles.
     pub decoding: Decoding,

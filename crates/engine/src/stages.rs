@@ -134,7 +134,8 @@ impl Pipeline {
         let negative = job.sampler.is_guided(&job.tracks).then_some(request.negative.as_str());
         let device = self.device().clone();
         let prompts = &request.prompts[prompts];
-        self.text.encode((prompts, negative), job.rules.as_ref(), &device, progress)
+        let mut progress = progress::Heard::by(&self.setup.mesh, progress);
+        self.text.encode((prompts, negative), job.rules.as_ref(), &device, &mut progress)
     }
 
     /// What is given to tensors, one for each entry of the job.
@@ -143,6 +144,7 @@ impl Pipeline {
         job: &Job,
         progress: &mut dyn Progress,
     ) -> Result<Vec<Conditioning>> {
+        let progress = &mut progress::Heard::by(&self.setup.mesh, progress);
         let device = self.device().clone();
         let Pipeline { description, vae, vision, sound, .. } = self;
         let given = job.given.iter().filter(|given| **given != Default::default()).count();

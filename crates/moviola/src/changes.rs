@@ -1,7 +1,6 @@
 //! What a run does in another way from some step on: `train --change`, kept in the run.
 
-use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use recipe::{CHANGEABLE, Recipe};
@@ -69,7 +68,8 @@ impl Changes {
         Ok(self.0.iter().cloned().chain(earlier).collect())
     }
 
-    /// Keeps in the run what is no longer as its checkpoint was made with, and says it.
+    /// Keeps in the run what is no longer as its checkpoint was made with, and says it. What was changed after the step
+    /// that it goes on from has not happened any more: what holds of it now holds from there on.
     ///
     /// # Errors
     /// There is no checkpoint to go on from, or the disk is full.
@@ -80,32 +80,37 @@ impl Changes {
         recipe: &Recipe,
         voice: Voice,
     ) -> Outcome {
-        if !self.are_asked() {
+        let Some(resumed) = resumed else {
+            return match self.are_asked() {
+                false => Ok(()),
+                true => Err(Failure::refused(
+                    "--change is for a run that goes on, and there is no checkpoint yet; use --set",
+                )),
+            };
+        };
+        let (mut all, undone): (Vec<Change>, Vec<Change>) =
+            read(folder)?.into_iter().partition(|change| change.step <= resumed.step);
+        if !self.are_asked() && undone.is_empty() {
             return Ok(());
         }
-        let Some(resumed) = resumed else {
-            return Err(Failure::refused(
-                "--change is for a run that goes on, and there is no checkpoint yet; use --set",
-            ));
-        };
         let then = checkpoint::read_manifest(&resumed.path)?.recipe;
         let now = checkpoint::Recipe(recipe.resolved()?);
+        let is_below =
+            |key: &str, asked: &str| key == asked || key.starts_with(&format!("{asked}."));
         let own = |key: &String| {
-            self.0.iter().any(|asked| key == asked || key.starts_with(&format!("{asked}.")))
+            let asked = self.0.iter().any(|asked| is_below(key, asked));
+            asked || undone.iter().any(|change| is_below(key, &change.key))
         };
-        let differing = differences(&then.0, &now.0).into_iter().filter(own);
-        let mut lines = String::new();
-        for key in differing {
+        for key in differences(&then.0, &now.0).into_iter().filter(own) {
             let (was, is) = (then.told(&key), now.told(&key));
             voice.say(&format!("from step {} on {key} is {is}; it was {was}", resumed.step + 1));
-            let change = Change { step: resumed.step, key, was, is };
-            lines += &serde_json::to_string(&change).expect("a change is JSON");
-            lines.push('\n');
+            all.retain(|change| change.step < resumed.step || change.key != key);
+            all.push(Change { step: resumed.step, key, was, is });
         }
-        let path = folder.join(FILE);
-        let file = fs::File::options().create(true).append(true).open(&path);
-        let written = file.and_then(|mut file| file.write_all(lines.as_bytes()));
-        written.map_err(|err| Failure::Refused(format!("cannot write {}: {err}", path.display())))
+        let line =
+            |change: &Change| serde_json::to_string(change).expect("a change is JSON") + "\n";
+        let lines: String = all.iter().map(line).collect();
+        Ok(crate::output::write(&folder.join(FILE), lines.as_bytes())?)
     }
 }
 

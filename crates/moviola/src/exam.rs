@@ -165,7 +165,12 @@ fn examine(arguments: &Arguments, job: &Job, (voice, clock): (Voice, &Clock)) ->
         let text = serde_json::to_string_pretty(&value).expect("a score is JSON");
         output::write(path, (text + "\n").as_bytes())?;
     }
-    Ok(crate::say(format_args!("{}\n", lines(&score)))?)
+    match arguments.output.as_deref().is_some_and(data::aside::is_stdout) {
+        // The standard output has the score for programs.
+        true => voice.say(&lines(&score)),
+        false => crate::say(format_args!("{}\n", lines(&score)))?,
+    }
+    Ok(())
 }
 
 /// Has a model answer on several ranks; the first gets the answers, and shows how far it is.
@@ -219,6 +224,10 @@ fn exam(task: Task, shapes: &ShapesConfig) -> Outcome<Exam> {
 /// What is asked for comes from arguments here, not from a recipe.
 fn of_arguments(error: recipe::Error) -> Failure {
     match error {
+        recipe::Error::Engine(engine::Error::Request { field, reason }) if field.is_given() => {
+            let given = field.name().replace('_', " ");
+            Failure::Refused(format!("--task: its questions give the model a {given}: {reason}"))
+        }
         recipe::Error::Engine(error) => error.into(),
         error => error.into(),
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use burn::tensor::{Device, FloatDType};
 use clap::ValueEnum;
+use data::aside;
 use kernels::BlockType;
 use nn::GgufType;
 use recipe::{Dialect, ExpertConfig, Student, Which};
@@ -154,6 +155,12 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
         KindName::Folder => vec![path.clone()],
         KindName::File | KindName::Lora | KindName::Gguf => student.files(path),
     };
+    let is_stdout = aside::is_stdout(path);
+    if is_stdout && (kind == KindName::Folder || paths.len() > 1) {
+        let reason =
+            "one file can go to the standard output; add --as file (and --expert), or give a name";
+        return Err(Failure::Refused(format!("--output -: {reason}")));
+    }
     writing.expect(paths.clone());
     match kind {
         KindName::Gguf => {
@@ -169,7 +176,8 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
         KindName::File => student.write_file(path, dialect)?,
         KindName::Lora => student.write_lora(path, dialect)?,
     }
-    for path in paths {
+    // On the standard output is the file itself.
+    for path in paths.into_iter().filter(|_| !is_stdout) {
         writing.wrote(&path);
         crate::say(format_args!("{}\n", path.display()))?;
     }

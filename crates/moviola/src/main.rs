@@ -24,6 +24,7 @@ mod inspect;
 mod job;
 mod launch;
 mod layout;
+mod looking;
 mod memory;
 mod output;
 mod places;
@@ -172,7 +173,7 @@ fn parsed() -> Arguments {
     read.unwrap_or_else(|err| match err.use_stderr() {
         // What was typed is told like any other value: without what a terminal obeys, and not at any length.
         true => {
-            let _ = write!(std::io::stderr(), "{}", voice::harmless(&shortened(&err.to_string())));
+            voice::misunderstood(&shortened(&err.to_string()), err.exit_code());
             std::process::exit(err.exit_code())
         }
         false => err.exit(),
@@ -226,16 +227,18 @@ fn shortened(text: &str) -> String {
 
 /// What the user typed, to be typed again in a shell.
 fn command_line() -> String {
-    let quoted = |word: std::ffi::OsString| {
-        let word = word.to_string_lossy().into_owned();
-        let is_plain = |letter: char| letter.is_alphanumeric() || "-_=+./,:@%".contains(letter);
-        match !word.is_empty() && word.chars().all(is_plain) {
-            true => word,
-            false => format!("'{}'", word.replace('\'', r"'\''")),
-        }
-    };
-    let words: Vec<String> = std::env::args_os().skip(1).map(quoted).collect();
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| quoted(&word)).collect();
     format!("moviola {}", words.join(" "))
+}
+
+/// A word as a shell takes it for one.
+fn quoted(word: &std::ffi::OsStr) -> String {
+    let word = word.to_string_lossy().into_owned();
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_=+./,:@%".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 /// Prints what was asked for, without what a terminal obeys: names of files may hold anything. A reader that has seen enough (`moviola … | head`) is no error.

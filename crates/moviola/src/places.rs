@@ -171,6 +171,10 @@ impl Places {
         for path in &all {
             inputs.spare(path)?;
         }
+        if self.latents.as_deref().is_some_and(aside::is_stdout) {
+            let reason = "names are told there, or a clip is; give the latents a name";
+            return Err(Failure::Refused(format!("--save-latents -: {reason}")));
+        }
         if let Some(latents) = &self.latents {
             let clips = &all[..all.len() - 1];
             if clips.iter().any(|path| same_place(path, latents)) {

@@ -16,6 +16,7 @@ use train::{Callback, Ranks, Resumed, Trainer};
 
 use crate::changes::Changes;
 use crate::failure::{Failure, Outcome};
+use crate::looking::Looking;
 use crate::reporter::Reporter;
 use crate::voice::Voice;
 use crate::watch::{Goal, Watch};
@@ -81,7 +82,7 @@ impl Going {
     fn again(&self, folder: &Path) -> String {
         match &self.resume {
             // The same line would begin at that checkpoint again.
-            Some(_) => format!("moviola train --run {}", folder.display()),
+            Some(_) => format!("moviola train --run {}", crate::quoted(folder.as_os_str())),
             None => crate::command_line(),
         }
     }
@@ -157,6 +158,7 @@ pub(crate) fn learn(
             Some(own) => own.record(),
             None => Box::new(|_: &Look<'_>| Ok(())),
         },
+        watched: Box::new(Looking::new(voice, Arc::clone(stop))),
     };
     let Run { trainer, facts, .. } = recipe.build(environment)?;
     for note in facts.notes.iter().filter(|_| listeners.is_some()) {

@@ -18,7 +18,7 @@ use crate::report::Told;
 use crate::reporter::TITLE;
 use crate::session::Going;
 use crate::voice::Voice;
-use crate::{device, layout, memory, report, session, signals, threads};
+use crate::{device, hub, layout, memory, report, session, signals, threads};
 
 /// Run a recipe, or go on with a run that was stopped.
 #[derive(clap::Args, Clone, Debug)]
@@ -120,7 +120,8 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     let path = recipe_of(arguments)?;
     let changed = Changes::asked(&arguments.change)?;
     let asked = [&arguments.set[..], &arguments.change, &degrees(arguments)].concat();
-    let recipe = Recipe::read(&path, &asked).map_err(|err| refused(err, arguments))?;
+    let hub = hub::from_environment(voice);
+    let recipe = Recipe::read_beside(&path, &asked, &hub).map_err(|err| refused(err, arguments))?;
     let recipe = recipe.begun_in(begun_in(arguments, &path)?);
     let device = device::parse(&arguments.device)?;
     let shape = recipe.mesh(layout::ranks_asked(arguments.ranks)?)?;

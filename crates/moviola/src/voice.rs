@@ -24,8 +24,17 @@ pub(crate) struct VoiceArguments {
     #[arg(long, global = true, help_heading = HEADING, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
     /// Seconds between two lines of progress where there is no terminal [default: 5, growing to 60]
-    #[arg(long, global = true, help_heading = HEADING, value_name = "SECONDS")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "SECONDS", value_parser = seconds,
+          allow_negative_numbers = true)]
     log_every: Option<f64>,
+}
+
+/// A time that somebody may wait.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e9).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds from 0 to 1e9 is wanted".to_owned()),
+    }
 }
 
 const HEADING: &str = "Speaking";
@@ -63,11 +72,10 @@ impl From<VoiceArguments> for Voice {
             (false, true) => Loudness::Verbose,
             (false, false) => Loudness::Usual,
         };
-        let every = own.log_every.map(|seconds| seconds.clamp(0.0, 1e9));
         Voice {
             loudness,
             format: own.log_format,
-            every: every.map(Duration::from_secs_f64),
+            every: own.log_every.map(Duration::from_secs_f64),
             is_terminal: io::stderr().is_terminal(),
         }
     }
@@ -107,7 +115,8 @@ impl Voice {
     /// The same, not said yet.
     fn failure(&self, text: &str, code: u8) -> String {
         match self.format {
-            LogFormat::Text => format!("error: {text}"),
+            // A line that begins with `error:` is ours: a name may hold line breaks too.
+            LogFormat::Text => format!("error: {}", text.trim_end().replace('\n', "\n  ")),
             LogFormat::Json => object("error", [("message", json!(text)), ("code", json!(code))]),
         }
     }
@@ -136,6 +145,13 @@ impl Voice {
 
     /// Shows how a stage of `total` steps gets on.
     pub(crate) fn meter(&self, stage: &str, total: u64) -> Meter {
+        let mut meter = self.patient_meter(stage, total);
+        meter.begin();
+        meter
+    }
+
+    /// The same for a stage that may be over soon: a line is written only if it lasts.
+    pub(crate) fn patient_meter(&self, stage: &str, total: u64) -> Meter {
         let lines = !self.is_terminal || self.format == LogFormat::Json;
         let way = match self.loudness {
             Loudness::Quiet => Way::Silent,
@@ -143,7 +159,7 @@ impl Voice {
             _ => Way::Bar(bar(stage, total)),
         };
         let begun = Instant::now();
-        let mut meter = Meter {
+        Meter {
             voice: *self,
             stage: stage.to_owned(),
             total,
@@ -152,9 +168,7 @@ impl Voice {
             from: 0,
             last: begun,
             said: None,
-        };
-        meter.begin();
-        meter
+        }
     }
 }
 
@@ -226,6 +240,18 @@ impl Meter {
             bar.finish();
         }
         self.begun.elapsed().as_secs_f64()
+    }
+
+    /// How many steps the stage has.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Ends the stage and takes its bar away.
+    pub(crate) fn clear(self) {
+        if let Way::Bar(bar) = &self.way {
+            bar.finish_and_clear();
+        }
     }
 
     /// Whether it is time for a line: after five seconds first, later every minute. The last step is
@@ -307,13 +333,27 @@ fn line(text: &str) {
     let _ = writeln!(io::stderr(), "{}", harmless(text));
 }
 
-/// The same with control characters as what they are: a file or an argument may hold any, and a terminal obeys.
+/// Why the arguments cannot be understood, in the form that they ask for.
+pub(crate) fn misunderstood(text: &str, code: i32) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let pairs = words.windows(2).any(|pair| pair == ["--log-format", "json"]);
+    let text = match pairs || words.iter().any(|word| word == "--log-format=json") {
+        true => {
+            object("error", [("message", json!(text.trim_end())), ("code", json!(code))]) + "\n"
+        }
+        false => text.to_owned(),
+    };
+    let _ = write!(io::stderr(), "{}", harmless(&text));
+}
+
+/// The same with control characters as what they are: a file or an argument may hold any, and a terminal obeys. They are
+/// written as JSON writes them, so that what was JSON still is.
 pub(crate) fn harmless(text: &str) -> String {
     let obeyed = |letter: &char| letter.is_control() && !matches!(letter, '\n' | '\t');
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
         match obeyed(&letter) {
-            true => plain.extend(letter.escape_default()),
+            true => plain += &format!("\\u{:04x}", u32::from(letter)),
             false => plain.push(letter),
         }
     }

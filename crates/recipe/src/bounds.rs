@@ -1,9 +1,9 @@
 //! Numbers that no run has. Beyond them products of sizes would no longer be numbers, and what a run needs
 //! could not even be counted.
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use folder::ModelFolder;
+use folder::{Hub, ModelFolder};
 
 use crate::idle::Idle;
 use crate::schema::{LearnsConfig, Recipe, SourceConfig, TrainedConfig};
@@ -85,12 +85,15 @@ impl Recipe {
 impl Recipe {
     /// That the student makes no clips of the size that validation asks for. A student that is not on this machine yet
     /// is asked when it is opened.
-    pub(crate) fn size_of_looks(&self) -> Option<Idle> {
+    pub(crate) fn size_of_looks(&self, hub: Option<&Hub>) -> Option<Idle> {
         let (size, student) = (self.callbacks.validation.as_ref()?.size?, &self.models.student);
         let description = match (&student.new, &student.from) {
             (Some(new), _) => new.make().ok()?.0.description,
             (None, from) => {
-                families::describe(&ModelFolder::open(Path::new(from.as_ref()?)).ok()?).ok()?
+                let from = from.as_ref()?;
+                let found = hub.and_then(|hub| folder::locate(from, hub).ok());
+                let folder = found.unwrap_or_else(|| PathBuf::from(from));
+                families::describe(&ModelFolder::open(&folder).ok()?).ok()?
             }
         };
         let refusal = description.geometry.latents(size).err()?;

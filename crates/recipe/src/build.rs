@@ -33,7 +33,7 @@ use crate::schema::{
     Recipe, SamplerConfig, ShapesConfig, SourceConfig, StoreConfig, TrainedConfig,
 };
 use crate::students::Learner;
-use crate::validation::Recorder;
+use crate::validation::{Recorder, Watched};
 use crate::values::within;
 
 /// Keys of a recipe that may change between the parts of one run: how long it goes, what is kept, on how many
@@ -101,6 +101,8 @@ pub struct Environment<'a> {
     pub callbacks: Vec<Box<dyn Callback>>,
     /// Who keeps the numbers of validation.
     pub record: Recorder,
+    /// Who sees how far a look of validation is, and ends it when the run is to end.
+    pub watched: Watched,
 }
 
 impl Recipe {
@@ -143,10 +145,13 @@ impl Recipe {
         let looks = looks.map(|look| look.on(mesh.world())).transpose()?;
         match (looks, folder) {
             (Some(look), Some(folder)) => {
-                let look = look.validation(looked, folder, environment.record);
+                let look =
+                    look.validation(looked, folder, (environment.record, environment.watched));
                 callbacks.push(Box::new(look));
             }
-            (Some(look), None) => callbacks.push(Box::new(look.assistant(looked))),
+            (Some(look), None) => {
+                callbacks.push(Box::new(look.assistant(looked, environment.watched)))
+            }
             (None, _) => {}
         }
         let others = others.map(|models| self.roles(models, spread)).transpose()?;

@@ -49,5 +49,5 @@ pub use model::{Model, Origin, TextForm};
 pub use new::NewConfig;
 pub use schema::*;
 pub use score::{Score, Share};
-pub use validation::Recorder;
+pub use validation::{Recorder, Watched};
 pub use working_folder::working_folder;

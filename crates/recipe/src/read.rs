@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use folder::Hub;
 use serde_json::{Number, Value};
 
 use crate::check::check;
@@ -17,7 +18,16 @@ impl Recipe {
     /// # Errors
     /// It cannot be read, is not YAML, or something in it is unknown, missing or of another type.
     pub fn read(path: &Path, overrides: &[String]) -> Result<Recipe> {
-        Recipe::checked(Node::read(path)?, overrides)
+        Recipe::checked(Node::read(path)?, overrides, None)
+    }
+
+    /// The same, which also asks a student that is called by its hub id, if the cache of `hub` holds it.
+    ///
+    /// # Errors
+    /// As [`Recipe::read`].
+    pub fn read_beside(path: &Path, overrides: &[String], hub: &Hub) -> Result<Recipe> {
+        let cached = Hub { offline: true, ..hub.clone() };
+        Recipe::checked(Node::read(path)?, overrides, Some(&cached))
     }
 
     /// The same for the text of a file that is called `name`.
@@ -25,10 +35,10 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::read`].
     pub fn parse(text: &str, name: &Path, overrides: &[String]) -> Result<Recipe> {
-        Recipe::checked(Node::parse(text, name)?, overrides)
+        Recipe::checked(Node::parse(text, name)?, overrides, None)
     }
 
-    fn checked(mut document: Node, overrides: &[String]) -> Result<Recipe> {
+    fn checked(mut document: Node, overrides: &[String], hub: Option<&Hub>) -> Result<Recipe> {
         for argument in overrides {
             document.set(argument)?;
         }
@@ -55,7 +65,7 @@ impl Recipe {
             reason,
         };
         let keys = recipe.beyond().into_iter().chain(recipe.wrong_values()).chain(recipe.idle());
-        let keys = keys.chain(recipe.size_of_looks());
+        let keys = keys.chain(recipe.size_of_looks(hub));
         for complaint in recipe.agree().err().into_iter().chain(keys.map(place)) {
             // What the schema says of a value is not said again.
             if !complaints.iter().any(|own| says_already(own, &complaint)) {

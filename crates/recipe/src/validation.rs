@@ -9,7 +9,7 @@ use data::Clip;
 use data::media::{ClipWriter, Format, Frame, FrameRate, Waveform};
 use data::world::{Judge, MovingShape};
 use diffusion::{NoiseLevels, Process};
-use engine::{Audio, Field, Frames, Given, Media, Pipeline, Request, Residency, Setup};
+use engine::{Audio, Field, Frames, Given, Media, Pipeline, Progress, Request, Residency, Setup};
 use families::Record;
 use nn::{OneDevice, Schedule, Store};
 use parallel::{Layout, Plan, Workload};
@@ -43,7 +43,11 @@ pub(crate) struct Validation {
     /// Samples that are never learnt from: one batch for each size.
     pub(crate) held_out: Option<Vec<Batch>>,
     pub(crate) record: Recorder,
+    pub(crate) watched: Watched,
 }
+
+/// Who sees how far a look is, and may end it.
+pub type Watched = Box<dyn Progress>;
 
 /// A network that is looked at.
 pub(crate) struct Looked {
@@ -117,7 +121,11 @@ impl Validation {
     fn look(&mut self, step: u64, method: &dyn Method) -> train::Result<()> {
         let failed = |reason: String| Error::Callback { name: "validation".to_owned(), reason };
         let stores = lent(&self.looked, method)?;
-        let (clips, mut seen) = self.clips(step, &stores).map_err(|err| failed(err.to_string()))?;
+        let (clips, mut seen) = match self.clips(step, &stores) {
+            // The run ends before its next step, and looks again when it goes on.
+            Err(error) if was_interrupted(&error) => return Ok(()),
+            made => made.map_err(|err| failed(err.to_string()))?,
+        };
         let mut numbers: Vec<(String, f64)> = Vec::new();
         if let Some((judge, scenes)) = self.judge.as_ref().filter(|_| !clips.is_empty()) {
             for ((clip, scene), seen) in clips.iter().zip(scenes).zip(&mut seen) {
@@ -131,7 +139,7 @@ impl Validation {
             look::write_list(&look::folder(&self.folder, step), &seen)
                 .map_err(|err| failed(err.to_string()))?;
         }
-        if let Some(batches) = &self.held_out {
+        if let Some(batches) = self.held_out.as_ref().filter(|_| !self.watched.interrupted()) {
             let each = self.losses(batches, &stores, method)?;
             let mean = each.iter().map(|(_, loss)| loss).sum::<f64>() / each.len() as f64;
             numbers.push(("held_out/loss".to_owned(), mean));
@@ -167,13 +175,11 @@ impl Validation {
     /// Makes and writes the clips.
     fn clips(&mut self, step: u64, stores: &[Store]) -> Result<(Vec<Clip>, Vec<SeenClip>)> {
         let folder = look::folder(&self.folder, step);
-        std::fs::create_dir_all(&folder)
-            .map_err(|err| crate::error::Error::file("make", &folder, err))?;
         let rate = self.maker.pipeline.description().defaults.frame_rate;
         let rate = FrameRate::from_number(rate).map_err(engine::Error::from)?;
         let (frames, sounds) = (Vec::new(), Vec::new());
         let mut kept = Kept { folder, extension: self.extension, rate, frames, sounds };
-        self.maker.make(&self.looked, stores, &mut kept)?;
+        self.maker.make(&self.looked, stores, (&mut *self.watched, &mut kept))?;
         kept.write(&self.maker.request.prompts)
     }
 }
@@ -186,11 +192,16 @@ pub(crate) struct Maker {
 
 impl Maker {
     /// Makes all of them with these parameters; the first rank is given them.
-    fn make(&mut self, looked: &[Looked], stores: &[Store], frames: &mut dyn Frames) -> Result<()> {
+    fn make(
+        &mut self,
+        looked: &[Looked],
+        stores: &[Store],
+        (progress, frames): (&mut dyn Progress, &mut dyn Frames),
+    ) -> Result<()> {
         for (own, store) in looked.iter().zip(stores) {
             self.pipeline.replace_transformer(own.expert, store.clone())?;
         }
-        let run = self.pipeline.run(&self.request, &mut engine::Silent, frames);
+        let run = self.pipeline.run(&self.request, progress, frames);
         // Held on to, they would be copied by the next update.
         looked.iter().for_each(|own| self.pipeline.forget_transformer(own.expert));
         run?;
@@ -234,7 +245,7 @@ impl HeldOutTask {
 /// The step at which the student is looked at, if an event is such a moment.
 fn looked_at(event: &Event<'_>, every: u64) -> Option<u64> {
     match event {
-        // A run that goes on has looked already where it stopped.
+        // A run that goes on is told where it rests before its first step.
         Event::Started { step: 0 } => Some(0),
         Event::Resting { step } => Some(*step).filter(|at| *at > 0 && at.is_multiple_of(every)),
         Event::Started { .. }
@@ -260,6 +271,7 @@ pub(crate) struct Assistant {
     every: u64,
     maker: Maker,
     looked: Vec<Looked>,
+    watched: Watched,
 }
 
 impl Callback for Assistant {
@@ -270,11 +282,18 @@ impl Callback for Assistant {
     fn on(&mut self, event: &Event<'_>, method: &dyn Method) -> train::Result<()> {
         let Some(_) = looked_at(event, self.every) else { return Ok(()) };
         let stores = lent(&self.looked, method)?;
-        self.maker.make(&self.looked, &stores, &mut Elsewhere).map_err(|err| Error::Callback {
-            name: "validation".to_owned(),
-            reason: err.to_string(),
-        })
+        match self.maker.make(&self.looked, &stores, (&mut *self.watched, &mut Elsewhere)) {
+            Err(error) if was_interrupted(&error) => Ok(()),
+            made => made.map_err(|err| Error::Callback {
+                name: "validation".to_owned(),
+                reason: err.to_string(),
+            }),
+        }
     }
+}
+
+fn was_interrupted(error: &crate::error::Error) -> bool {
+    matches!(error, crate::error::Error::Engine(engine::Error::Interrupted))
 }
 
 /// Keeps nothing: what is made is sent to the first rank.
@@ -320,6 +339,8 @@ impl Kept {
     /// Writes every clip and sound, and returns the clips, with what there is to say of each.
     fn write(self, captions: &[String]) -> Result<(Vec<Clip>, Vec<SeenClip>)> {
         let fault = |err: data::media::Error| crate::error::Error::from(engine::Error::from(err));
+        let unmade = |err| crate::error::Error::file("make", &self.folder, err);
+        std::fs::create_dir_all(&self.folder).map_err(unmade)?;
         let holds_sound = Format::named(self.extension).is_some_and(Format::holds_sound);
         for (index, sound) in &self.sounds {
             if !holds_sound || self.frames.is_empty() {
@@ -489,16 +510,16 @@ impl ValidationSetup {
         self,
         looked: Vec<Looked>,
         folder: &Path,
-        record: Recorder,
+        (record, watched): (Recorder, Watched),
     ) -> Validation {
         let ValidationSetup { every, maker, extension, judge, held_out, .. } = self;
         let folder = folder.to_owned();
-        Validation { every, maker, looked, folder, extension, judge, held_out, record }
+        Validation { every, maker, looked, folder, extension, judge, held_out, record, watched }
     }
 
     /// The callback of a rank that is not the first.
-    pub(crate) fn assistant(self, looked: Vec<Looked>) -> Assistant {
-        Assistant { every: self.every, maker: self.maker, looked }
+    pub(crate) fn assistant(self, looked: Vec<Looked>, watched: Watched) -> Assistant {
+        Assistant { every: self.every, maker: self.maker, looked, watched }
     }
 }
 
@@ -509,14 +530,8 @@ fn of_key(error: engine::Error) -> crate::error::Error {
         Field::Prompt => "prompts",
         Field::Frames | Field::Height | Field::Width => "size",
         Field::Keyframe => "given.keyframes",
-        Field::Image
-        | Field::LastImage
-        | Field::VideoPrefix
-        | Field::Video
-        | Field::Mask
-        | Field::Reference
-        | Field::Audio => {
-            let key = format!("callbacks.validation.given.{}: {reason}", field.name());
+        given if given.is_given() => {
+            let key = format!("callbacks.validation.given.{}: {reason}", given.name());
             return crate::error::Error::Recipe(key);
         }
         other => other.name(),

@@ -399,7 +399,6 @@ pub(super) fn cache(text: &str) -> Result<f64, String> {
     share.parse().map_err(|_| format!("`{share}` is not a number; write it like fbcache:0.08"))
 }
 
-/// A way to fit pictures by its name.
 /// A number or a fraction like 24000/1001. Which numbers can be, the clip says.
 fn frames_per_second(text: &str) -> Result<f64, String> {
     text.parse().or_else(|_| {
@@ -408,6 +407,7 @@ fn frames_per_second(text: &str) -> Result<f64, String> {
     })
 }
 
+/// A way to fit pictures by its name.
 fn fit(name: &str) -> Result<Fit, String> {
     let found = Fit::ALL.into_iter().find(|(known, _)| *known == name);
     found.map(|(_, fit)| fit).ok_or_else(|| {

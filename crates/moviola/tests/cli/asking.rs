@@ -242,7 +242,15 @@ fn the_standard_output_is_a_place() {
         assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0), "{more:?}");
         assert!(words(&out).contains(word), "{more:?}: {}", words(&out));
     }
+    let out = copy.generate_new("x.gif", &[&small[..], &["--save-latents", "-"]].concat());
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
+    assert!(words(&out).contains("--save-latents -: "), "{}", words(&out));
     assert_eq!(copy.written(), Vec::<String>::new());
+    // Marks for programs are JSON and nothing else.
+    let out = run(&["exam", "--model", "x", "--without-model", "--colour", "red", "--output", "-"]);
+    assert!(out.status.success(), "{}", words(&out));
+    let marks: Value = serde_json::from_slice(&out.stdout).expect("the marks are JSON");
+    assert!(marks["score"].is_object() && words(&out).contains("score "), "{marks}");
     // A format holds over the name of a file.
     let out = copy.generate_new("clip", &[&small[..], &["--format", "gif"]].concat());
     assert!(out.status.success(), "{}", words(&out));

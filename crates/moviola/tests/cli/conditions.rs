@@ -214,3 +214,16 @@ fn a_sound_alone_is_trained_and_made() {
     assert!(message.contains("--output: this model makes no sound"), "{message}");
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// What an exam gives, its task says: there is no argument of the exam for it.
+#[test]
+fn a_task_that_a_model_cannot_do_is_refused_by_its_name() {
+    let model = crate::folder::goldens().join("wan-tiny");
+    let model = model.to_str().unwrap();
+    let out = crate::folder::run(&[
+        "exam", "--model", model, "--task", "picture", "--frames", "9", "--steps", "1",
+    ]);
+    let said = crate::training::words(&out);
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(said.contains("--task: ") && !said.contains("--image"), "{said}");
+}

@@ -276,3 +276,69 @@ fn age(path: &Path) {
     let file = fs::File::options().write(true).open(path).unwrap();
     file.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
 }
+
+/// A look that would take hours ends with the run, says meanwhile how far it is, and is taken when the run goes on.
+#[test]
+fn a_signal_ends_a_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let look_every =
+        |every, steps| format!("callbacks.validation={{every: {every}, steps: {steps}}}");
+    let look = |steps: u32| look_every(2, steps);
+    for (name, ranks, steps) in [("TERM", "1", 0), ("INT", "2", 2)] {
+        let path = folder.path().join(format!("my run {name}"));
+        // The first look, before the first step, or that of a run which goes on.
+        if steps > 0 {
+            let words = arguments(&path, steps, &[&look_every(100, 1)]);
+            assert!(run(&words.iter().map(String::as_str).collect::<Vec<_>>()).status.success());
+        }
+        let words = arguments(&path, 100_000, &[&look(100_000)]);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let begun = Instant::now();
+        let mut child = spawn(&[&words[..], &["--log-every", "0", "--ranks", ranks]].concat());
+        let (code, said) = said_after(&mut child, "look: denoise", name);
+        assert_eq!(code, Some(130), "{name}: {said:?}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{name}: {:?}", begun.elapsed());
+        let last = said.last().unwrap();
+        assert!(last.contains(&format!("stopped after step {steps}")), "{last}");
+        assert!(last.contains("'") && last.contains(path.to_str().unwrap()), "{last}");
+        assert!(path.join("report.html").is_file(), "{name}: there is no report");
+        let half = path.join(format!("validation/{steps:08}"));
+        assert!(!half.exists(), "{name}: half a look stays");
+        let words = arguments(&path, 3, &[&look(1)]);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let out = run(&[&words[..], &["--ranks", ranks]].concat());
+        assert!(out.status.success(), "{}", crate::training::words(&out));
+        assert!(half.join("clips.json").is_file(), "{name}: the look was not taken up again");
+    }
+}
+
+/// What programs read is JSON whatever names hold, arguments that cannot be understood included; in what people read no
+/// name begins a line of ours.
+#[test]
+fn every_line_of_json_is_json() {
+    let json = ["--log-format", "json"];
+    for words in [
+        &["generate", "--model", "x\u{7f}\u{85}y", "-p", "a", "-o", "o.gif"][..],
+        &["generate", "--bogus\u{9b}"],
+        &["inspect", "no\nsuch\u{1b}file"],
+    ] {
+        let out = run(&[words, &json].concat());
+        assert_eq!(out.status.code(), Some(2), "{words:?}");
+        let said = String::from_utf8(out.stderr).unwrap();
+        for line in said.lines() {
+            let told: Value = serde_json::from_str(line).expect(line);
+            assert_eq!(told["level"], "error", "{line}");
+        }
+    }
+    let out = run(&["inspect", "no\nerror: such\nfile"]);
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(said.lines().filter(|line| line.starts_with("error:")).count(), 1, "{said}");
+    for odd in ["nan", "-1", "inf", "1e400"] {
+        let out = run(&["inspect", "x", "--log-every", odd]);
+        let said = crate::training::words(&out);
+        assert!(
+            out.status.code() == Some(2) && said.contains("number of seconds"),
+            "{odd}: {said}"
+        );
+    }
+}

@@ -190,3 +190,17 @@ fn the_umask_is_respected() {
         assert_eq!([mode(&weights), mode(&format!("folder{umask}/model_index.json"))], [file; 2]);
     }
 }
+
+/// The standard output holds the file and nothing else.
+#[test]
+fn a_file_goes_to_the_standard_output() {
+    let run = Trained::new("{kind: lora, rank: 2, targets: [to_q]}");
+    let (folder, named) = (run.text("run"), run.text("named.safetensors"));
+    run.good(&["export", &folder, "--output", &named]);
+    let out = crate::folder::run(&["export", &folder, "--output", "-"]);
+    assert!(out.status.success(), "{}", words(&out));
+    assert!(out.stdout == fs::read(&named).unwrap(), "it is not the file");
+    let out = crate::folder::run(&["export", &folder, "--as", "folder", "--output", "-"]);
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
+    assert!(words(&out).contains("--output -: "), "{}", words(&out));
+}

@@ -91,6 +91,28 @@ fn a_run_goes_on_with_another_rate() {
     );
 }
 
+/// What was changed after a checkpoint that a run goes back to has not happened; what holds from there on is said and kept.
+#[test]
+fn a_run_that_goes_back_tells_what_holds() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = |name: &str| -> PathBuf { temporary.path().join(name) };
+    assert!(train(&path("run"), 2, &["checkpoint={every: 2, keep_last: 9}"]).status.success());
+    let folder = text(&path("run"));
+    for (steps, rate) in [(4, "0.0005"), (6, "0.0007")] {
+        let (steps, rate) =
+            (format!("loop.steps={steps}"), format!("models.student.rate.peak={rate}"));
+        good(&["train", "--run", &folder, "--set", &steps, "--change", &rate]);
+    }
+    let first = text(&path("run/checkpoints/checkpoint-00000002"));
+    let said = good(&["train", "--run", &folder, "--resume", &first]);
+    assert!(said.contains("from step 3 on models.student.rate.peak is 0.0007"), "{said}");
+    let changes = fs::read_to_string(path("run/changes.jsonl")).unwrap();
+    let steps: Vec<&str> = changes.lines().map(|line| &line[..9]).collect();
+    assert_eq!(steps, [r#"{"step":2"#], "{changes}");
+    let page = fs::read_to_string(path("run/report.html")).unwrap();
+    assert!(page.contains("to 0.0007 after step 2") && !page.contains("0.0005"), "the page");
+}
+
 /// A cosine that begins again, as the log has it, also where the run was stopped in between.
 #[test]
 fn a_rate_falls_and_begins_again() {

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
-use crate::folder::run;
-use crate::training::{arguments, words};
+use crate::folder::{Copy, run};
+use crate::training::{arguments, recipe, words};
 
 const LOOK: &str = "callbacks.validation={every: 2, steps: 1, size: [8, 33, 32]}";
 
@@ -244,4 +245,28 @@ fn editors_are_told_the_schema() {
             assert_eq!(text.lines().next(), Some(line), "{}", file.display());
         }
     }
+}
+
+/// A student that the hub's cache holds is asked with all else, without a network.
+#[test]
+fn an_illegal_size_of_a_cached_student_is_told_with_the_rest() {
+    let copy = Copy::of("wan-tiny");
+    let (revision, cache) = ("a".repeat(40), copy.path("hub/models--org--wan"));
+    fs::create_dir_all(cache.join("refs")).unwrap();
+    fs::create_dir_all(cache.join("snapshots")).unwrap();
+    fs::write(cache.join("refs/main"), &revision).unwrap();
+    std::os::unix::fs::symlink(copy.path("model"), cache.join("snapshots").join(&revision))
+        .unwrap();
+    let look = "callbacks.validation={every: 2, steps: 1, prompts: [a fox], size: [5, 33, 32]}";
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("moviola"));
+    command.args(["train", &recipe("wan-lora.yaml"), "--dry-run", "--set", look]);
+    command.args(["--set", "models.student.from=org/wan", "--set", "data.batch=0"]);
+    command.env("HF_HUB_CACHE", copy.path("hub")).env("HF_HUB_OFFLINE", "1");
+    let out = command.output().unwrap();
+    let said = words(&out);
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("`data.batch` is 0") && said.contains("callbacks.validation.size: "),
+        "{said}"
+    );
 }

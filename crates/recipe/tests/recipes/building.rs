@@ -89,7 +89,18 @@ pub(crate) fn build_on(recipe: &Recipe, run: Option<&Path>, ranks: Ranks) -> rec
     let (device, hub, callbacks) = (Device::flex(), no_hub(), Vec::new());
     let negative = recipe.negative(&device, &hub)?;
     let record = Box::new(|_: &recipe::Look<'_>| Ok(()));
-    recipe.build(Environment { folder: run, device, ranks, hub: &hub, negative, callbacks, record })
+    let watched = Box::new(engine::Silent);
+    let hub = &hub;
+    recipe.build(Environment {
+        folder: run,
+        device,
+        ranks,
+        hub,
+        negative,
+        callbacks,
+        record,
+        watched,
+    })
 }
 
 /// Overrides that make a recipe small: its models are tiny folders, its data random.

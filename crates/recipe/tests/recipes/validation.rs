@@ -236,6 +236,7 @@ fn run(recipe: &Recipe, at: &Path) -> Vec<(u64, String, f64)> {
         negative: None,
         callbacks: Vec::new(),
         record,
+        watched: Box::new(engine::Silent),
     };
     recipe.build(environment).unwrap().trainer.run().unwrap();
     numbers.take()
