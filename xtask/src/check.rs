@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::process::{self, command};
 use crate::{studio, tidy};
@@ -159,18 +159,32 @@ pub(crate) fn need_mpi(root: &Path) -> Result<()> {
 }
 
 fn install_mpi(root: &Path) -> Result<()> {
-    let why = "there is no MPI; install one with its headers, mpirun and libclang (on Debian: \
-               openmpi-bin libopenmpi-dev libclang-dev)";
-    for arguments in ["update", "install -y openmpi-bin libopenmpi-dev libclang-dev"] {
-        let mut install = command("apt-get", arguments, root);
-        install.env("DEBIAN_FRONTEND", "noninteractive");
-        process::run(&mut install).context(why)?;
+    match process::install(root, "openmpi-bin libopenmpi-dev libclang-dev")? {
+        true => Ok(()),
+        false => bail!(
+            "there is no MPI; install one with its headers, mpirun and libclang (on Debian: \
+             openmpi-bin libopenmpi-dev libclang-dev)"
+        ),
+    }
+}
+
+/// Installs ffmpeg where there is none: tests of foreign videos say that they did not run without it.
+fn want_ffmpeg(root: &Path) -> Result<()> {
+    for program in ["ffmpeg", "ffprobe"] {
+        if !process::succeeds(&mut command(program, "-version", root))?
+            && !process::install(root, "ffmpeg")?
+        {
+            eprintln!(
+                "there is no {program}, and it could not be installed: foreign videos are not tested"
+            );
+        }
     }
     Ok(())
 }
 
 /// `cargo xtask test`: every unit, integration and documentation test of the workspace.
 pub(crate) fn run_tests(root: &Path) -> Result<()> {
+    want_ffmpeg(root)?;
     let has_nextest = process::succeeds(&mut command("cargo", "nextest --version", root))?;
     if !has_nextest {
         return process::run(&mut command("cargo", "test --workspace", root));

@@ -61,6 +61,21 @@ pub(crate) fn describe(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
+/// Installs packages of Debian without asking anybody; says whether that could be done.
+///
+/// # Errors
+/// A program cannot be started for another reason than that it is not there.
+pub(crate) fn install(root: &Path, packages: &str) -> Result<bool> {
+    for arguments in ["update".to_owned(), format!("install -y {packages}")] {
+        let mut install = command("apt-get", &arguments, root);
+        install.env("DEBIAN_FRONTEND", "noninteractive");
+        if !succeeds(&mut install)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,10 @@ use crate::process::{self, command};
 const BROWSERS: [&str; 4] =
     ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
+const NO_NPM: &str = "there is no npm; install Node.js 20 or newer (on Debian: nodejs npm)";
+const NO_BROWSER: &str =
+    "there is no Chromium; install one (on Debian: chromium), or name it with --chromium";
+
 /// Where the page is tried from, and with what.
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
@@ -42,8 +46,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
 /// The same as a step of `check`: why it was not run, if it was not.
 pub(crate) fn check(root: &Path) -> Result<Option<&'static str>> {
     let options = Options { steps: 24, ..Options::default() };
-    if lacking(root, &options)?.is_some() {
-        install(root)?;
+    // Each by itself: a Node that did not come as a package and the one that does exclude each other.
+    if lacking(root, &options)? == Some(NO_NPM) {
+        process::install(root, "nodejs npm")?;
+    }
+    if lacking(root, &options)? == Some(NO_BROWSER) {
+        process::install(root, "chromium")?;
     }
     match lacking(root, &options)? {
         Some(lacking) => Ok(Some(lacking)),
@@ -54,12 +62,10 @@ pub(crate) fn check(root: &Path) -> Result<Option<&'static str>> {
 /// What of that which is needed is not here.
 fn lacking(root: &Path, options: &Options) -> Result<Option<&'static str>> {
     if !process::succeeds(&mut command("npm", "--version", root))? {
-        return Ok(Some("there is no npm; install Node.js 20 or newer (on Debian: nodejs npm)"));
+        return Ok(Some(NO_NPM));
     }
     if options.chromium.is_none() && browser(root)?.is_none() {
-        return Ok(Some(
-            "there is no Chromium; install one (on Debian: chromium), or name it with --chromium",
-        ));
+        return Ok(Some(NO_BROWSER));
     }
     Ok(None)
 }
@@ -72,18 +78,6 @@ fn browser(root: &Path) -> Result<Option<String>> {
         }
     }
     Ok(None)
-}
-
-/// Installs what is lacking where that can be done without asking anybody.
-fn install(root: &Path) -> Result<()> {
-    for arguments in ["update", "install -y chromium nodejs npm"] {
-        let mut install = command("apt-get", arguments, root);
-        install.env("DEBIAN_FRONTEND", "noninteractive");
-        if !process::succeeds(&mut install)? {
-            return Ok(());
-        }
-    }
-    Ok(())
 }
 
 fn drive(root: &Path, options: &Options) -> Result<()> {

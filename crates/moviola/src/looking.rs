@@ -21,7 +21,9 @@ impl Looking {
     }
 
     fn finish(&mut self) {
-        self.meter.take().map(Meter::clear);
+        if let Some(meter) = self.meter.take() {
+            meter.clear();
+        }
     }
 }
 
