@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Frames, Pipeline, Plan, Progress, Request};
 use serde_json::{Value, json};
-use serve::{Executor, Limits};
+use serve::{Executor, Limits, Run};
 
 use crate::house::{House, OneRank, Plot, golden, long, png, small};
 use crate::wire::{self, Part};
@@ -61,19 +61,19 @@ impl Executor for SlowTogether {
     fn carry_out(
         &self,
         pipeline: &mut Pipeline,
-        made: (&Request, &Plan),
+        run: &Run<'_>,
         progress: &mut (dyn Progress + Send),
         frames: &mut (dyn Frames + Send),
     ) -> engine::Result<()> {
         progress.begin("denoise", 1);
         let begun = Instant::now();
-        while made.0.prompts.len() > 1 && begun.elapsed() < Duration::from_secs(60) {
+        while run.request.prompts.len() > 1 && begun.elapsed() < Duration::from_secs(60) {
             if progress.interrupted() {
                 return Err(engine::Error::Interrupted);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        OneRank.carry_out(pipeline, made, progress, frames)
+        OneRank.carry_out(pipeline, run, progress, frames)
     }
 
     fn layouts(&self, _: &Pipeline, _: &Request, _: usize) -> engine::Result<Value> {
