@@ -13,6 +13,7 @@ mod helper;
 mod http;
 mod jobs;
 mod json;
+mod json_form;
 mod keys;
 mod limits;
 mod model;

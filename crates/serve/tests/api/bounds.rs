@@ -170,6 +170,27 @@ fn who_is_refused_while_sending_hears_why() {
     assert_eq!(send_all(&house, &[]), 429);
 }
 
+/// A body of five million values, which was built whole before it was refused, keeps nobody waiting.
+#[test]
+fn a_body_of_many_values_stops_nobody() {
+    let house = House::open(Plot::default());
+    let body = format!("{{\"prompt\": \"x\", \"a\": [{}0]}}", "{},".repeat(5 << 20));
+    let headers = [("Content-Type", "application/json")];
+    let request = wire::request("POST", "/v1/videos", &headers, body.as_bytes());
+    let address = house.address;
+    let sender = std::thread::spawn(move || wire::exchange(address, &request));
+    let mut slowest = Duration::ZERO;
+    while !sender.is_finished() {
+        let begun = Instant::now();
+        assert_eq!(house.get("/health").status, 200);
+        slowest = slowest.max(begun.elapsed());
+    }
+    let answer = sender.join().unwrap();
+    assert_eq!(answer.status, 400);
+    assert!(answer.error()["message"].as_str().unwrap().contains("more than 128 fields"));
+    assert!(slowest < Duration::from_secs(1), "somebody waited {slowest:?}");
+}
+
 #[test]
 fn the_bound_of_bodies_holds_for_all_kinds() {
     let limits = Limits { body: 64 << 10, prompt: 1 << 20, ..Limits::default() };
