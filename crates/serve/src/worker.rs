@@ -135,7 +135,8 @@ impl<'a> Worker<'a> {
     pub(crate) fn work(&mut self) -> Result<()> {
         let jobs = self.jobs;
         while let Some(first) = jobs.next()? {
-            let alike = |job: &Job| first.job.ask.shares_a_run(&job.ask);
+            let is_alone = first.job.is_suspect();
+            let alike = |job: &Job| !is_alone && first.job.ask.shares_a_run(&job.ask);
             let more = jobs.join(alike, || self.room(&first.job).saturating_sub(1))?;
             let mut all = vec![first];
             all.extend(more);
