@@ -21,8 +21,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
 /// A cheap handle to a group, passed around like a device.
 #[derive(Clone)]
 pub struct Group {
-    link: Arc<dyn Link>,
-    own: Arc<Membership>,
+    pub(crate) link: Arc<dyn Link>,
+    pub(crate) own: Arc<Membership>,
     label: Option<Arc<str>>,
 }
 
@@ -380,7 +380,7 @@ impl Group {
         Ok(posts.remove(0))
     }
 
-    fn call(&self, operation: Operation, shape: Vec<Extent>) -> Call {
+    pub(crate) fn call(&self, operation: Operation, shape: Vec<Extent>) -> Call {
         let (group, label) = (self.own.name.clone(), self.label.clone());
         Call { operation, sequence: 0, group, label, dtype: None, shape }
     }
@@ -401,7 +401,7 @@ impl Group {
     }
 
     /// Breaks the world, so that the peers need not wait for a call that will not come.
-    fn refuse(&self, operation: Operation, reason: String) -> Error {
+    pub(crate) fn refuse(&self, operation: Operation, reason: String) -> Error {
         let (rank, operation) = (self.world_rank(), operation.to_string());
         self.link.fail(rank, Error::Refused { rank, operation, reason })
     }

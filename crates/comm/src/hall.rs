@@ -28,6 +28,12 @@ struct Everyone {
     posts: BTreeMap<Slot, VecDeque<Post>>,
     /// Who broke the world, and why.
     failure: Option<(usize, Error)>,
+    /// Whether that was the world around this one.
+    is_over: bool,
+    /// Whether what is done here is not wanted any more.
+    is_called_off: bool,
+    /// Worlds within this one.
+    within: BTreeMap<u64, Arc<Hall>>,
 }
 
 /// What is known about a rank.
@@ -55,7 +61,9 @@ struct Work {
 impl Hall {
     pub(crate) fn new(size: usize, deadline: Duration, checked: bool) -> Hall {
         let seats = (0..size).map(|_| Seat::default()).collect();
-        let state = Everyone { seats, posts: BTreeMap::new(), failure: None };
+        let (posts, within, failure) = (BTreeMap::new(), BTreeMap::new(), None);
+        let state =
+            Everyone { seats, posts, failure, is_over: false, is_called_off: false, within };
         let (state, bell) = (Mutex::new(state), Condvar::new());
         Hall { deadline: deadline.min(FOREVER), checked, state, bell }
     }
@@ -65,16 +73,30 @@ impl Hall {
         self.lock().failure.as_ref().map(|(rank, _)| *rank)
     }
 
-    /// The rank makes no further calls.
-    pub(crate) fn end(&self, rank: usize) {
-        self.lock().seats[rank].has_ended = true;
-        self.bell.notify_all();
-    }
-
     /// Whether no rank makes further calls.
-    #[cfg(feature = "mpi")]
     pub(crate) fn have_ended(&self) -> bool {
         self.lock().seats.iter().all(|seat| seat.has_ended)
+    }
+
+    /// A world within this one, which is as broken as this one is.
+    pub(crate) fn inner(&self, number: u64) -> Arc<Hall> {
+        let mut everyone = self.lock();
+        let Everyone { seats, failure, within, .. } = &mut *everyone;
+        let begin = || {
+            let hall = Hall::new(seats.len(), self.deadline, self.checked);
+            if let Some((rank, error)) = failure {
+                hall.break_off(*rank, error);
+            }
+            Arc::new(hall)
+        };
+        Arc::clone(within.entry(number).or_insert_with(begin))
+    }
+
+    /// The world around this one is broken: nobody comes to an end here any more.
+    fn break_off(&self, rank: usize, error: &Error) {
+        let mut everyone = self.lock();
+        everyone.is_over = true;
+        self.fail_locked(&mut everyone, rank, error.clone());
     }
 
     /// Remembers the call that a rank makes to another process.
@@ -90,9 +112,30 @@ impl Hall {
     }
 
     fn fail_locked(&self, everyone: &mut Everyone, rank: usize, error: Error) -> Error {
-        let (_, error) = everyone.failure.get_or_insert((rank, error)).clone();
+        let (rank, error) = everyone.failure.get_or_insert((rank, error)).clone();
         self.bell.notify_all();
+        everyone.within.values().for_each(|hall| hall.break_off(rank, &error));
         error
+    }
+
+    /// How long those that are absent may still stay so for one that has waited since `start`.
+    ///
+    /// # Errors
+    /// Some have been for too long.
+    fn patience(
+        &self,
+        everyone: &Everyone,
+        absent: &[usize],
+        start: Instant,
+    ) -> Result<Duration, Vec<Absence>> {
+        let due: Vec<_> = absent.iter().map(|peer| everyone.due(*peer, start, self)).collect();
+        let now = Instant::now();
+        let overdue = absent.iter().zip(&due).filter(|(_, due)| **due <= now);
+        let overdue: Vec<_> = overdue.map(|(peer, _)| everyone.absence(*peer)).collect();
+        match overdue.is_empty() {
+            true => Ok(due.into_iter().min().unwrap_or(now).saturating_duration_since(now)),
+            false => Err(overdue),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Everyone> {
@@ -102,6 +145,10 @@ impl Hall {
 }
 
 impl Link for Hall {
+    fn size(&self) -> usize {
+        self.lock().seats.len()
+    }
+
     fn post(&self, slot: Slot, post: Post) -> Result<()> {
         let mut everyone = self.lock();
         everyone.intact()?;
@@ -135,17 +182,14 @@ impl Link for Hall {
                 return Ok(slots.iter().map(|slot| everyone.take(slot, call)).collect());
             }
             everyone.intact()?;
-            let due: Vec<_> = absent.iter().map(|peer| everyone.due(*peer, start, self)).collect();
-            let now = Instant::now();
-            let overdue = absent.iter().zip(&due).filter(|(_, due)| **due <= now);
-            let overdue: Vec<_> = overdue.map(|(peer, _)| everyone.absence(*peer)).collect();
-            if !overdue.is_empty() {
-                let (call, waited) = (Box::new(call.clone()), start.elapsed());
-                let error = Error::Missing { rank, call, waited, absent: overdue };
-                return Err(self.fail_locked(&mut everyone, rank, error));
-            }
-            let next = due.into_iter().min().unwrap_or(now);
-            let mut patience = next.saturating_duration_since(now);
+            let mut patience = match self.patience(&everyone, &absent, start) {
+                Ok(patience) => patience,
+                Err(absent) => {
+                    let (call, waited) = (Box::new(call.clone()), start.elapsed());
+                    let error = Error::Missing { rank, call, waited, absent };
+                    return Err(self.fail_locked(&mut everyone, rank, error));
+                }
+            };
             if let Some(meanwhile) = &mut meanwhile {
                 drop(everyone);
                 meanwhile();
@@ -185,6 +229,51 @@ impl Link for Hall {
         everyone.seats[rank].freed = Some(Instant::now());
         drop(everyone);
         self.bell.notify_all();
+    }
+
+    fn within(&self, number: u64) -> Arc<dyn Link> {
+        self.inner(number)
+    }
+
+    fn end(&self, rank: usize) {
+        self.lock().seats[rank].has_ended = true;
+        self.bell.notify_all();
+    }
+
+    fn wait_for_ends(&self, rank: usize, call: &Call) -> Result<()> {
+        let mut everyone = self.lock();
+        let start = Instant::now();
+        loop {
+            let others = everyone.seats.iter().enumerate();
+            let absent = others.filter(|(peer, seat)| *peer != rank && !seat.has_ended);
+            let absent: Vec<usize> = absent.map(|(peer, _)| peer).collect();
+            if absent.is_empty() {
+                return Ok(());
+            }
+            // A failure of this world is how its ranks come to their ends; one around it is not.
+            if everyone.is_over {
+                return everyone.intact();
+            }
+            let patience = self.patience(&everyone, &absent, start).map_err(|absent| {
+                let (call, waited) = (Box::new(call.clone()), start.elapsed());
+                Error::Missing { rank, call, waited, absent }
+            })?;
+            let wait = self.bell.wait_timeout(everyone, patience);
+            everyone = wait.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn forget_ended(&self) {
+        self.lock().within.retain(|_, hall| !hall.have_ended());
+    }
+
+    fn call_off(&self) {
+        self.lock().is_called_off = true;
+    }
+
+    fn is_called_off(&self) -> bool {
+        let everyone = self.lock();
+        everyone.is_called_off || everyone.failure.is_some()
     }
 }
 

@@ -12,6 +12,7 @@
 //! What is exchanged is outside any graph. Two ranks must never share a tensor of one: their graphs
 //! would merge under one lock. A layout makes an exchange differentiable by its adjoint.
 
+mod apart;
 mod call;
 mod error;
 mod group;

@@ -34,6 +34,9 @@ pub(crate) type Meanwhile<'a> = Option<&'a mut dyn FnMut()>;
 
 /// Ranks that can reach each other.
 pub(crate) trait Link: Send + Sync {
+    /// How many there are.
+    fn size(&self) -> usize;
+
     /// Sends a post on its way and returns at once.
     ///
     /// # Errors
@@ -66,4 +69,25 @@ pub(crate) trait Link: Send + Sync {
 
     /// The rank leaves the work it announced last.
     fn finish_work(&self, rank: usize);
+
+    /// The same ranks in a world within this one, by its number from 1 on: what fails there leaves this one whole.
+    fn within(&self, number: u64) -> Arc<dyn Link>;
+
+    /// The rank makes no further calls here.
+    fn end(&self, rank: usize);
+
+    /// Waits until no other rank makes further calls here, for each as long as for one that is missed in `call`.
+    ///
+    /// # Errors
+    /// A rank does not come to its end.
+    fn wait_for_ends(&self, rank: usize, call: &Call) -> Result<()>;
+
+    /// Lets go of the worlds within this one that all ranks have left.
+    fn forget_ended(&self);
+
+    /// Says to all ranks that what is done here is not wanted any more.
+    fn call_off(&self);
+
+    /// Whether a rank has said so, or the world is broken.
+    fn is_called_off(&self) -> bool;
 }

@@ -24,6 +24,7 @@ pub(crate) struct Membership {
     /// Of the group.
     pub(crate) rank: usize,
     collectives: AtomicU64,
+    worlds: AtomicU64,
     counts: Mutex<Counts>,
 }
 
@@ -39,13 +40,18 @@ struct Counts {
 
 impl Membership {
     pub(crate) fn new(name: Arc<str>, members: Vec<usize>, rank: usize) -> Membership {
-        let (collectives, counts) = (AtomicU64::new(0), Mutex::default());
-        Membership { name, members, rank, collectives, counts }
+        let (collectives, worlds) = (AtomicU64::new(0), AtomicU64::new(0));
+        Membership { name, members, rank, collectives, worlds, counts: Mutex::default() }
     }
 
     /// The number of the next collective.
     pub(crate) fn next_collective(&self) -> u64 {
         self.collectives.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number of the next world within this one, from 1 on.
+    pub(crate) fn next_world(&self) -> u64 {
+        self.worlds.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The number of the next message to a peer.

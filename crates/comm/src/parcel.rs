@@ -24,6 +24,8 @@ pub enum Values {
     Floats(Tensor<1>),
     /// Integers.
     Integers(Tensor<1, Int>),
+    /// What is no numbers.
+    Bytes(Arc<[u8]>),
     /// None at all.
     Nothing,
 }
@@ -35,6 +37,12 @@ impl Parcel {
         let shape = tensor.dims().to_vec();
         let count = shape.iter().product::<usize>();
         Parcel { name: "".into(), shape, values: Values::Floats(tensor.reshape([count])) }
+    }
+
+    /// Bytes under a name.
+    pub fn of_bytes(name: &str, bytes: impl Into<Arc<[u8]>>) -> Parcel {
+        let bytes = bytes.into();
+        Parcel { name: name.into(), shape: vec![bytes.len()], values: Values::Bytes(bytes) }
     }
 
     /// The tensor, whose number of dims the headers agreed on.
@@ -54,12 +62,15 @@ impl Parcel {
         match &self.values {
             Values::Floats(values) => Some(values.dtype()),
             Values::Integers(values) => Some(values.dtype()),
-            Values::Nothing => None,
+            Values::Bytes(_) | Values::Nothing => None,
         }
     }
 
     /// The bytes of its values.
     pub fn bytes(&self) -> u64 {
+        if let Values::Bytes(bytes) = &self.values {
+            return bytes.len() as u64;
+        }
         let elements = self.shape.iter().product::<usize>() as u64;
         self.dtype().map_or(0, |dtype| elements * dtype.size() as u64)
     }

@@ -108,6 +108,7 @@ fn run_rank<T: Send>(
     result
 }
 
+/// What a panic said.
 pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

@@ -280,6 +280,20 @@ impl Pipeline {
         own
     }
 
+    /// Does `work` with this model as a rank of a mesh. What it opens stays open for what comes after.
+    pub fn as_rank<T>(
+        &mut self,
+        mesh: Mesh,
+        plan: &Plan,
+        work: impl FnOnce(&mut Pipeline) -> T,
+    ) -> T {
+        let setup = self.on(mesh, plan).setup;
+        let alone = std::mem::replace(&mut self.setup, setup);
+        let done = work(self);
+        self.setup = alone;
+        done
+    }
+
     /// The same model, whose transformer is run by another schedule.
     #[must_use]
     pub fn run_by(mut self, schedule: Arc<dyn Schedule>) -> Pipeline {

@@ -175,7 +175,7 @@ fn number(parcel: &Parcel) -> Option<usize> {
         Values::Integers(values) => {
             values.to_data().iter::<i64>().next().and_then(|place| usize::try_from(place).ok())
         }
-        Values::Floats(_) | Values::Nothing => None,
+        Values::Floats(_) | Values::Bytes(_) | Values::Nothing => None,
     }
 }
 

@@ -154,16 +154,27 @@ pub(crate) fn given(path: Option<&Path>) -> Outcome<Hardware> {
 /// # Errors
 /// A process of the job does not come.
 pub(crate) fn here(work: &Work, job: &Job) -> Outcome<Hardware> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let room = machine_memory().unwrap_or(u64::MAX);
     // All processes weigh layouts of the same machine, or they would choose different ones.
-    let said = job.as_the_first("the machine", vec![cores as u64, room])?;
-    let (cores, room) = (said[0] as usize, said[1]);
+    let said = job.as_the_first("the machine", machine().to_vec())?;
+    of(work, [said[0], said[1]])
+}
+
+/// The cores and the bytes of memory of the machine that this process runs on.
+pub(crate) fn machine() -> [u64; 2] {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    [cores as u64, machine_memory().unwrap_or(u64::MAX)]
+}
+
+/// A machine with so many cores and so much memory, for some work.
+///
+/// # Errors
+/// Our own file of this kind of machine cannot be read.
+pub(crate) fn of(work: &Work, [cores, room]: [u64; 2]) -> Outcome<Hardware> {
     let mapped = work.network.bytes() + work.other_bytes;
     let hosts = if Process::of_job().is_some() { None } else { Some(1) };
     Ok(Hardware {
         memory: room.saturating_add(mapped),
-        ranks_per_host: cores,
+        ranks_per_host: cores as usize,
         hosts,
         ..this_kind()?
     })

@@ -72,7 +72,7 @@ impl Process {
             )));
         }
         match command {
-            "generate" | "exam" | "preprocess" | "train" => Ok(()),
+            "generate" | "exam" | "preprocess" | "train" | "serve" => Ok(()),
             _ => Err(Failure::Refused(format!(
                 "`{command}` runs in one process, but a launcher started {size}; start it alone"
             ))),

@@ -255,7 +255,7 @@ fn opened(trade: Trade) -> Result<impl Iterator<Item = (String, Tensor<1>)>> {
     let all = trade.wait()?.into_iter().flatten();
     Ok(all.filter_map(|parcel| match parcel.values {
         Values::Floats(values) => Some((parcel.name.to_string(), values)),
-        Values::Integers(_) | Values::Nothing => None,
+        Values::Integers(_) | Values::Bytes(_) | Values::Nothing => None,
     }))
 }
 

@@ -155,6 +155,21 @@ impl Ask {
         is_clip && alike(self) == alike(other) && (is_sized(self) && is_sized(other))
     }
 
+    /// The engine's request of all that share a run, each with the folder of its files.
+    pub(crate) fn shared_request(all: &[(&Ask, &Path)]) -> Request {
+        let Some(((first, folder), others)) = all.split_first() else { return Request::default() };
+        let mut request = first.request(folder);
+        if !others.is_empty() {
+            request.seeds = all.iter().map(|(ask, _)| ask.seed).collect();
+        }
+        for (ask, folder) in others {
+            let own = ask.request(folder);
+            request.prompts.extend(own.prompts);
+            request.given.extend(own.given);
+        }
+        request
+    }
+
     /// The engine's request, whose files are in `folder`.
     pub(crate) fn request(&self, folder: &Path) -> Request {
         let mut given = Given::default();

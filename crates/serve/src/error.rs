@@ -32,6 +32,9 @@ pub enum Error {
     /// Settings that cannot be.
     #[error("{0}")]
     Settings(String),
+    /// Nothing can be run any more.
+    #[error("{0}; what was being made begins again when the server is started again")]
+    Lost(String),
     /// A model that cannot be opened.
     #[error(transparent)]
     Engine(#[from] engine::Error),

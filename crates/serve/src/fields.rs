@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use families::Condition;
 use nn::most_similar;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::ask::GivenFile;
 use crate::error::{Answer, Refusal};
@@ -15,6 +16,8 @@ use crate::upload::{self, Kind};
 /// The fields of a body, and the folder that its files are in.
 pub(crate) struct Fields {
     fields: Vec<(String, Value)>,
+    /// The room that they take.
+    _held: Vec<OwnedSemaphorePermit>,
     folder: PathBuf,
     /// Names that were asked for, which are those that are known.
     known: Vec<String>,
@@ -26,7 +29,8 @@ impl Fields {
     pub(crate) fn new(form: Form, folder: &Path) -> Fields {
         // Clients write `key[]` for a list, of one too.
         let (known, notes) = (Vec::new(), Vec::new());
-        Fields { fields: form.fields, folder: folder.to_owned(), known, notes }
+        let Form { fields, held } = form;
+        Fields { fields, _held: held, folder: folder.to_owned(), known, notes }
     }
 
     /// Something that whoever asked should know.
@@ -250,7 +254,10 @@ mod tests {
     fn fields(all: &[(&str, &str)]) -> Fields {
         let own =
             |(name, text): &(&str, &str)| ((*name).to_owned(), Value::Text((*text).to_owned()));
-        Fields::new(Form { fields: all.iter().map(own).collect() }, Path::new("."))
+        Fields::new(
+            Form { fields: all.iter().map(own).collect(), held: Vec::new() },
+            Path::new("."),
+        )
     }
 
     #[test]

@@ -10,13 +10,13 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::{StatusCode, header};
 use http_body_util::BodyExt;
-use serde_json::Value as Json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Answer, Refusal};
+use crate::json_form;
 
 /// Fields of a form at the most.
-const MOST_FIELDS: usize = 128;
+pub(crate) const MOST_FIELDS: usize = 128;
 
 /// The longest name of a field.
 const LONGEST_NAME: usize = 256;
@@ -24,10 +24,7 @@ const LONGEST_NAME: usize = 256;
 /// Bytes of all texts of a body together: pictures as data URLs are texts.
 const MOST_TEXT: usize = 16 << 20;
 
-/// How deep a JSON body may be.
-const DEEPEST: usize = 4;
-
-/// Texts of all bodies that are being read, in units of [`UNIT`]: 512 MiB.
+/// Texts of all bodies that are held, in units of [`UNIT`]: 512 MiB.
 const BUDGET: usize = 8192;
 
 /// Bytes that are counted together.
@@ -46,6 +43,8 @@ pub(crate) enum Value {
 #[derive(Debug, Default)]
 pub(crate) struct Form {
     pub(crate) fields: Vec<(String, Value)>,
+    /// The room that its texts take, for as long as they are there.
+    pub(crate) held: Vec<OwnedSemaphorePermit>,
 }
 
 /// How bodies are read.
@@ -122,6 +121,7 @@ impl Reading {
             };
             form.fields.push((name, value));
         }
+        form.held = texts.held;
         Ok(form)
     }
 
@@ -138,16 +138,7 @@ impl Reading {
             texts.take(part.len())?;
             bytes.extend(part);
         }
-        let value: Json = serde_json::from_slice(&bytes)
-            .map_err(|error| Refusal::body(format!("the body is no JSON: {error}")))?;
-        let Json::Object(all) = value else {
-            return Err(Refusal::body("the body is no JSON object, like {\"prompt\": \"a fox\"}"));
-        };
-        let mut form = Form::default();
-        for (name, value) in all {
-            form.flatten(name, value, 1)?;
-        }
-        Ok(form)
+        Ok(Form { held: texts.held, ..json_form::read(&bytes)? })
     }
 
     fn too_large(&self) -> Refusal {
@@ -155,36 +146,11 @@ impl Reading {
     }
 }
 
-impl Form {
-    /// Adds what stands under a name of a JSON object.
-    fn flatten(&mut self, name: String, value: Json, depth: usize) -> Answer<()> {
-        check_name(&name, self.fields.len())?;
-        if depth > DEEPEST {
-            return Err(Refusal::field(&name, format!("{name}: it is nested too deep")));
-        }
-        let text = match value {
-            Json::Null => return Ok(()),
-            Json::String(text) => text,
-            Json::Bool(_) | Json::Number(_) => value.to_string(),
-            Json::Array(all) => {
-                // What belongs to one object of a list is told by its number.
-                return all.into_iter().enumerate().try_for_each(|(at, one)| {
-                    let at = if one.is_object() { at.to_string() } else { String::new() };
-                    self.flatten(format!("{name}[{at}]"), one, depth + 1)
-                });
-            }
-            Json::Object(all) => {
-                return all.into_iter().try_for_each(|(sub, one)| {
-                    self.flatten(format!("{name}[{sub}]"), one, depth + 1)
-                });
-            }
-        };
-        self.fields.push((name, Value::Text(text)));
-        Ok(())
-    }
-}
-
-fn check_name(name: &str, fields: usize) -> Answer<()> {
+/// Refuses a field of no name, or one too many.
+///
+/// # Errors
+/// It is one.
+pub(crate) fn check_name(name: &str, fields: usize) -> Answer<()> {
     if name.is_empty() || name.len() > LONGEST_NAME {
         return Err(Refusal::body(format!(
             "a field has no name, or one of more than {LONGEST_NAME} bytes"
@@ -226,5 +192,40 @@ impl Texts {
             self.held.push(permit.map_err(busy)?);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use axum::extract::Request;
+
+    use super::{BUDGET, Reading, UNIT};
+
+    /// What texts take is counted for as long as they are there, and not only while they come.
+    #[test]
+    fn texts_are_counted_until_they_are_gone() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let reading = Reading::new(64 << 20, Duration::from_secs(60));
+            let folder = tempfile::tempdir().expect("a folder");
+            let long = "x".repeat(10 * UNIT);
+            let json = format!("{{\"prompt\": \"{long}\"}}");
+            let form = format!(
+                "--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\n{long}\r\n--b--\r\n"
+            );
+            let kinds = ["application/json", "multipart/form-data; boundary=b"];
+            for (kind, body) in kinds.into_iter().zip([json, form]) {
+                let request = Request::post("/").header("content-type", kind);
+                let request = request.body(Body::from(body)).expect("a request");
+                let form = reading.form(request, folder.path()).await.expect("a form");
+                assert_eq!(form.fields.len(), 1);
+                assert!(reading.budget.available_permits() <= BUDGET - 10, "{kind}");
+                drop(form);
+                assert_eq!(reading.budget.available_permits(), BUDGET, "{kind}");
+            }
+        });
     }
 }

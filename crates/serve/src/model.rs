@@ -73,6 +73,15 @@ impl Model {
         &self.description
     }
 
+    /// Which files it is read from.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn fingerprint(&self) -> Result<String> {
+        let place = self.places.first().expect("a model was opened somewhere");
+        Ok(engine::model_fingerprint(place)?)
+    }
+
     /// A pipeline of one's own.
     pub(crate) fn pipeline(&self) -> Pipeline {
         self.template.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -238,6 +247,29 @@ impl Loras {
             Some((name, path))
         });
         named.collect()
+    }
+
+    /// A pipeline with the LoRAs of a request.
+    ///
+    /// # Errors
+    /// There is none of a name, or it does not belong to this model.
+    pub(crate) fn adapted(&self, base: &Pipeline, asked: &[LoraAsk]) -> Answer<Pipeline> {
+        if asked.is_empty() {
+            return Ok(base.clone());
+        }
+        let sources = self.sources(asked)?;
+        let adapted = base.with_loras(&sources, &[]).map_err(Refusal::of_engine);
+        adapted.map_err(|refusal| self.hide(refusal))
+    }
+
+    /// Which files those of a request are, whatever their names: processes compare it.
+    ///
+    /// # Errors
+    /// There is none of a name, or it cannot be read.
+    pub(crate) fn fingerprints(&self, asked: &[LoraAsk]) -> Answer<Vec<String>> {
+        let sources = self.sources(asked)?;
+        let all = sources.iter().map(|own| engine::file_fingerprint(&own.path));
+        all.collect::<engine::Result<_>>().map_err(|error| self.hide(Refusal::of_engine(error)))
     }
 
     /// Those that a request names. Only names of the folder are known, so that no path is ever opened.

@@ -8,13 +8,15 @@ use data::media::FrameRate;
 use engine::{Frames, Pipeline, Plan, Progress, Request, most_memory};
 use serde_json::Value;
 
-use crate::ask::{Ask, LoraAsk};
-use crate::error::{Answer, Refusal, Result};
+use crate::ask::Ask;
+use crate::error::{Answer, Error, Refusal, Result};
 use crate::given;
 use crate::jobs::{Failure, Job, Jobs, Made, Outcome, Taken};
 use crate::limits::Limits;
-use crate::model::{Loras, Model, Models, Stamp};
+use crate::model::{Loras, Model, Models};
+use crate::order::Run;
 use crate::output::{Output, Outputs};
+use crate::pipelines::Pipelines;
 use crate::watch::Watch;
 
 /// How a machine runs what was checked: on one rank, or on several that share a request.
@@ -25,17 +27,22 @@ pub trait Executor: Send + Sync {
     /// It cannot; the error says what would do.
     fn check(&self, pipeline: &Pipeline, request: &Request, plan: &Plan) -> engine::Result<()>;
 
-    /// Runs a plan of a pipeline.
+    /// Makes a run with the pipeline that it was planned for.
     ///
     /// # Errors
     /// As [`Pipeline::carry_out`].
     fn carry_out(
         &self,
         pipeline: &mut Pipeline,
-        made: (&Request, &Plan),
+        run: &Run<'_>,
         progress: &mut (dyn Progress + Send),
         frames: &mut (dyn Frames + Send),
     ) -> engine::Result<()>;
+
+    /// Why nothing can be run any more, if so: what was being made waits for the next start of the server.
+    fn lost(&self) -> Option<String> {
+        None
+    }
 
     /// What all layouts of so many ranks would take for a request: memory, time and traffic.
     ///
@@ -74,16 +81,6 @@ impl Engine {
         places.fold(refusal, |refusal, place| refusal.without(place))
     }
 
-    /// A pipeline of a model with the LoRAs of a request.
-    fn adapted(&self, base: &Pipeline, loras: &[LoraAsk]) -> Answer<Pipeline> {
-        if loras.is_empty() {
-            return Ok(base.clone());
-        }
-        let sources = self.loras.sources(loras)?;
-        let adapted = base.with_loras(&sources, &[]).map_err(Refusal::of_engine);
-        adapted.map_err(|refusal| self.loras.hide(refusal))
-    }
-
     /// The pixels that are decoded of what a job is given, whose files are in `folder`; nothing is decoded.
     ///
     /// # Errors
@@ -103,7 +100,7 @@ impl Engine {
     /// It does not fit the model, the limits or the machine.
     pub(crate) fn check(&self, ask: &Ask, folder: &Path) -> Answer<Checked> {
         let model = self.models.find(Some(&ask.model))?;
-        let pipeline = self.adapted(&model.pipeline(), &ask.loras)?;
+        let pipeline = self.loras.adapted(&model.pipeline(), &ask.loras)?;
         let request = ask.request(folder);
         let hidden = |error| self.hide(Refusal::of_engine(error), folder);
         let plan = pipeline.plan(&request).map_err(hidden)?;
@@ -119,35 +116,16 @@ impl Engine {
     }
 }
 
-/// A pipeline that the worker keeps: its parameters stay open between jobs.
-struct Kept {
-    model: String,
-    base: Pipeline,
-    /// The same with the LoRAs of the last job that had any.
-    adapted: Option<Adapted>,
-}
-
-/// A pipeline with LoRAs, as their files were when it was made.
-struct Adapted {
-    loras: Vec<(LoraAsk, Option<Stamp>)>,
-    pipeline: Pipeline,
-}
-
 /// Runs jobs.
 pub(crate) struct Worker<'a> {
     engine: &'a Engine,
     jobs: &'a Jobs,
-    kept: Vec<Kept>,
+    pipelines: Pipelines,
 }
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(engine: &'a Engine, jobs: &'a Jobs) -> Worker<'a> {
-        let keep = |model: &Model| Kept {
-            model: model.id().to_owned(),
-            base: model.pipeline(),
-            adapted: None,
-        };
-        Worker { engine, jobs, kept: engine.models.0.iter().map(keep).collect() }
+        Worker { engine, jobs, pipelines: Pipelines::of(&engine.models) }
     }
 
     /// Works until the server stops.
@@ -157,7 +135,8 @@ impl<'a> Worker<'a> {
     pub(crate) fn work(&mut self) -> Result<()> {
         let jobs = self.jobs;
         while let Some(first) = jobs.next()? {
-            let alike = |job: &Job| first.job.ask.shares_a_run(&job.ask);
+            let is_alone = first.job.is_suspect();
+            let alike = |job: &Job| !is_alone && first.job.ask.shares_a_run(&job.ask);
             let more = jobs.join(alike, || self.room(&first.job).saturating_sub(1))?;
             let mut all = vec![first];
             all.extend(more);
@@ -170,8 +149,10 @@ impl<'a> Worker<'a> {
     /// How many jobs like this one can share a run: small clips can, and none is another for it.
     fn room(&mut self, job: &Job) -> usize {
         let folder = self.jobs.place(&job.id);
-        let workload =
-            self.pipeline(&job.ask).and_then(|own| own.workload(&job.ask.request(&folder)));
+        let workload = self
+            .pipelines
+            .of_ask(&job.ask, &self.engine.loras)
+            .and_then(|own| own.workload(&job.ask.request(&folder)));
         let tokens = workload.ok().and_then(|own| own.tokens.video);
         tokens.map_or(1, engine::samples_together)
     }
@@ -184,7 +165,12 @@ impl<'a> Worker<'a> {
         let made = catch_unwind(AssertUnwindSafe(|| self.make(&jobs, &mut watch)));
         if made.is_err() {
             // What it has left half-changed is not used again.
-            self.kept = Worker::new(self.engine, self.jobs).kept;
+            self.pipelines = Pipelines::of(&self.engine.models);
+        }
+        if let Some(reason) = self.engine.executor.lost() {
+            // It is nobody's fault who waits: all begin again.
+            jobs.iter().try_for_each(|job| self.jobs.finish(&job.id, Outcome::Stopped))?;
+            return Err(Error::Lost(reason));
         }
         let outcome = match made {
             Ok(Ok(made)) => {
@@ -239,21 +225,15 @@ impl<'a> Worker<'a> {
 
     /// Makes jobs that share a run, one after another if it is one.
     fn make(&mut self, jobs: &[&Job], watch: &mut Watch<'_>) -> engine::Result<Vec<Made>> {
-        let executor = &self.engine.executor;
-        let (first, others) = jobs.split_first().expect("a run is of some job");
+        let Engine { executor, loras, .. } = self.engine;
+        let first = jobs.first().expect("a run is of some job");
         let folders: Vec<PathBuf> = jobs.iter().map(|job| self.jobs.place(&job.id)).collect();
-        let pipeline = self.pipeline(&first.ask)?;
-        let mut request = first.ask.request(&folders[0]);
-        if !others.is_empty() {
-            request.seeds = jobs.iter().map(|job| job.ask.seed).collect();
-        }
-        for (job, folder) in others.iter().zip(&folders[1..]) {
-            let own = job.ask.request(folder);
-            request.prompts.extend(own.prompts);
-            request.given.extend(own.given);
-        }
+        let asks = jobs.iter().map(|job| &job.ask).zip(folders.iter().map(PathBuf::as_path));
+        let asks: Vec<_> = asks.collect();
+        let pipeline = self.pipelines.of_ask(&first.ask, loras)?;
+        let request = Ask::shared_request(&asks);
         let plan = pipeline.plan(&request)?;
-        if !others.is_empty() {
+        if jobs.len() > 1 {
             // Each was found to fit alone.
             executor.check(pipeline, &request, &plan)?;
         }
@@ -263,7 +243,8 @@ impl<'a> Worker<'a> {
             |(folder, job): (_, &&Job)| Output::new(folder, job.ask.makes, job.ask.format, rate);
         let mut outputs =
             Outputs(folders.iter().map(PathBuf::as_path).zip(jobs).map(output).collect());
-        executor.carry_out(pipeline, (&request, &plan), watch, &mut outputs)?;
+        let run = Run { request: &request, plan: &plan, asks, loras };
+        executor.carry_out(pipeline, &run, watch, &mut outputs)?;
         let mut all =
             outputs.0.into_iter().map(Output::finish).collect::<engine::Result<Vec<Made>>>()?;
         let (durations, memory) = (watch.finish(), most_memory().map(|bytes| bytes >> 20));
@@ -272,25 +253,6 @@ impl<'a> Worker<'a> {
             made.peak_memory_mb = memory;
         }
         Ok(all)
-    }
-
-    /// The pipeline of a job. LoRAs are changed without opening the base again.
-    fn pipeline(&mut self, ask: &Ask) -> engine::Result<&mut Pipeline> {
-        let gone =
-            || engine::Error::Unknown(format!("the model `{}` is served no more", ask.model));
-        let at = self.kept.iter().position(|kept| kept.model == ask.model).ok_or_else(gone)?;
-        if ask.loras.is_empty() {
-            return Ok(&mut self.kept[at].base);
-        }
-        let loras = self.engine.loras.stamped(&ask.loras);
-        if self.kept[at].adapted.as_ref().is_none_or(|own| own.loras != loras) {
-            self.kept[at].adapted = None;
-            let unfit = |refusal: Refusal| engine::Error::Unknown(refusal.message().to_owned());
-            let pipeline = self.engine.adapted(&self.kept[at].base, &ask.loras).map_err(unfit)?;
-            self.kept[at].adapted = Some(Adapted { loras, pipeline });
-        }
-        let adapted = self.kept[at].adapted.as_mut();
-        Ok(&mut adapted.expect("it was made just now").pipeline)
     }
 }
 

@@ -11,7 +11,7 @@ mod wire;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,9 @@ pub fn run<T: Send, E: Send + fmt::Display>(
     let pool = ranks.pool(rank)?;
     let hall = Arc::new(Hall::new(size, ranks.deadline, ranks.checked));
     let (outgoing, letters) = channel();
-    let link = Arc::new(MpiLink { hall: Arc::clone(&hall), rank, size, outgoing });
+    let root = Arc::clone(&hall);
+    let link = MpiLink { hall: Arc::clone(&hall), root, number: 0, rank, size, outgoing };
+    let link = Arc::new(link);
     let result = thread::scope(|scope| {
         let body = scope.spawn(move || run_rank(&link, &pool, body));
         deliver(&mut postman, &hall, &letters, || body.is_finished());
@@ -76,7 +78,7 @@ fn run_rank<T: Send, E: Send + fmt::Display>(
     if let Ok(Err(error)) = &result {
         link.fail(rank, Error::Elsewhere { rank, reason: error.to_string() });
     }
-    link.end();
+    link.end(rank);
     result
 }
 
@@ -107,19 +109,24 @@ fn deliver(
     has_ended: impl Fn() -> bool,
 ) {
     let mut idle = Idle::default();
-    let mut rest = false;
+    let (mut rest, mut next) = (false, None);
     // Since when the job is known to have failed.
     let mut failed: Option<Instant> = None;
     loop {
-        let mut busy = false;
-        while let Ok(Letter { to, message }) = letters.try_recv() {
-            postman.send(to, message);
+        let mut busy = next.is_some();
+        while let Some(letter) = next.take().or_else(|| letters.try_recv().ok()) {
+            let Letter { to, world, message } = letter;
+            postman.send(to, (world, message));
             busy = true;
         }
         for (from, bytes) in postman.receive() {
             busy = true;
             match Message::decode(&bytes) {
-                Some(message) => hand_over(hall, from, message),
+                Some((0, message)) => hand_over(hall, from, message),
+                Some((world, message)) => {
+                    hand_over(&hall.inner(world), from, message);
+                    hall.forget_ended();
+                }
                 None => _ = hall.fail(from, Error::Damaged { rank: from }),
             }
         }
@@ -135,7 +142,7 @@ fn deliver(
         }
         // What was put into the box before the end is seen in the round after it.
         rest = has_ended() && !busy;
-        idle.pause(busy);
+        next = idle.pause((busy, sending || postman.is_receiving()), letters);
     }
 }
 
@@ -147,37 +154,73 @@ fn hand_over(hall: &Hall, from: usize, message: Message) {
         Message::Done(done) => hall.tell(from, done),
         Message::Failed(reason) => _ = hall.fail(from, Error::Elsewhere { rank: from, reason }),
         Message::Ended => hall.end(from),
+        Message::CalledOff => hall.call_off(),
     }
 }
 
-/// How long to sleep when nothing moves: little at first, so that short exchanges are quick.
+/// How long to sleep when nothing moves: little at first, so that short exchanges are quick, and the longer nothing
+/// comes the more, so that ranks which wait for work leave the machine to others.
 #[derive(Default)]
-struct Idle(u32);
+struct Idle {
+    rounds: u32,
+    /// Since when nothing moves.
+    since: Option<Instant>,
+}
 
 impl Idle {
-    /// The longest sleep; a message waits no longer than this to be seen.
-    const LONGEST: Duration = Duration::from_micros(100);
+    /// The longest sleep while ranks speak to each other; a message waits no longer than this to be seen.
+    const SHORT: Duration = Duration::from_micros(100);
 
-    fn pause(&mut self, busy: bool) {
-        self.0 = if busy { 0 } else { (self.0 + 1).min(20) };
-        match self.0 {
-            0..5 => thread::yield_now(),
-            rounds => {
-                thread::sleep(Self::LONGEST.min(Duration::from_micros(5 * u64::from(rounds))))
+    /// The longest sleep of all.
+    const LONG: Duration = Duration::from_millis(5);
+
+    /// A message that comes after a silence waits at most so much of it more.
+    const PART: u32 = 200;
+
+    /// Sleeps until there is a letter to be sent, which it returns, or it is time to look for others. What is `moving`
+    /// wants to be looked after, even if nothing came or went just now.
+    fn pause(
+        &mut self,
+        (busy, moving): (bool, bool),
+        letters: &Receiver<Letter>,
+    ) -> Option<Letter> {
+        self.rounds = if busy { 0 } else { (self.rounds + 1).min(20) };
+        if busy || moving {
+            self.since = None;
+        }
+        if self.rounds < 5 {
+            thread::yield_now();
+            return None;
+        }
+        let silence = self.since.get_or_insert_with(Instant::now).elapsed();
+        let short = Self::SHORT.min(Duration::from_micros(5 * u64::from(self.rounds)));
+        let sleep = (silence / Self::PART).clamp(short, Self::LONG);
+        match letters.recv_timeout(sleep) {
+            Ok(letter) => Some(letter),
+            Err(RecvTimeoutError::Timeout) => None,
+            // Nothing is sent any more.
+            Err(RecvTimeoutError::Disconnected) => {
+                thread::sleep(sleep);
+                None
             }
         }
     }
 }
 
-/// A message and who it is for.
+/// A message about a world, and who it is for.
 struct Letter {
     to: usize,
+    world: u64,
     message: Message,
 }
 
-/// The hall of this process and the way to the others.
+/// A hall of this process and the way to the others.
 struct MpiLink {
     hall: Arc<Hall>,
+    /// The hall of the world around all others.
+    root: Arc<Hall>,
+    /// That of this world, 0 of the one around all others.
+    number: u64,
     rank: usize,
     size: usize,
     outgoing: Sender<Letter>,
@@ -186,17 +229,11 @@ struct MpiLink {
 impl MpiLink {
     fn send(&self, to: usize, message: Message) {
         // The postman is gone only when this process is ending.
-        _ = self.outgoing.send(Letter { to, message });
+        _ = self.outgoing.send(Letter { to, world: self.number, message });
     }
 
     fn tell_all(&self, message: impl Fn() -> Message) {
         (0..self.size).filter(|to| *to != self.rank).for_each(|to| self.send(to, message()));
-    }
-
-    /// The rank makes no further calls.
-    fn end(&self) {
-        self.hall.end(self.rank);
-        self.tell_all(|| Message::Ended);
     }
 
     /// Tells the others of a failure that began here.
@@ -204,13 +241,22 @@ impl MpiLink {
         if let Err(error) = &result
             && self.hall.broken_by() == Some(self.rank)
         {
-            self.tell_all(|| Message::Failed(error.to_string()));
+            let reason = match error {
+                // Whoever hears it knows from whom.
+                Error::Elsewhere { rank, reason } if *rank == self.rank => reason.clone(),
+                other => other.to_string(),
+            };
+            self.tell_all(|| Message::Failed(reason.clone()));
         }
         result
     }
 }
 
 impl Link for MpiLink {
+    fn size(&self) -> usize {
+        self.size
+    }
+
     fn post(&self, slot: Slot, post: Post) -> Result<()> {
         if slot.to == self.rank {
             return self.hall.post(slot, post);
@@ -252,5 +298,33 @@ impl Link for MpiLink {
     fn finish_work(&self, rank: usize) {
         self.hall.finish_work(rank);
         self.tell_all(|| Message::FinishWork);
+    }
+
+    fn within(&self, number: u64) -> Arc<dyn Link> {
+        let (hall, root) = (self.root.inner(number), Arc::clone(&self.root));
+        let (rank, size, outgoing) = (self.rank, self.size, self.outgoing.clone());
+        Arc::new(MpiLink { hall, root, number, rank, size, outgoing })
+    }
+
+    fn end(&self, rank: usize) {
+        self.hall.end(rank);
+        self.tell_all(|| Message::Ended);
+    }
+
+    fn wait_for_ends(&self, rank: usize, call: &Call) -> Result<()> {
+        self.hall.wait_for_ends(rank, call)
+    }
+
+    fn forget_ended(&self) {
+        self.root.forget_ended();
+    }
+
+    fn call_off(&self) {
+        self.hall.call_off();
+        self.tell_all(|| Message::CalledOff);
+    }
+
+    fn is_called_off(&self) -> bool {
+        self.hall.is_called_off()
     }
 }

@@ -53,9 +53,9 @@ impl Postman {
         Ok(Postman { rank, size, world, sends, receives, partial: BTreeMap::new(), universe })
     }
 
-    /// Sends a message on its way.
-    pub(super) fn send(&mut self, to: usize, message: Message) {
-        let bytes = message.encode();
+    /// Sends a message about a world on its way.
+    pub(super) fn send(&mut self, to: usize, (world, message): (u64, Message)) {
+        let bytes = message.encode(world);
         let mut whole = (bytes.len() as u64).to_le_bytes().to_vec();
         whole.extend(bytes);
         for piece in whole.chunks(MOST) {
@@ -77,6 +77,11 @@ impl Postman {
     pub(super) fn is_sending(&mut self) -> bool {
         self.sends.retain_mut(|pending| !pending.is_complete());
         !self.sends.is_empty()
+    }
+
+    /// Whether anything is known to be on its way to here.
+    pub(super) fn is_receiving(&self) -> bool {
+        !self.receives.is_empty() || !self.partial.is_empty()
     }
 
     /// The messages that are complete, with their senders.

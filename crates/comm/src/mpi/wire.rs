@@ -23,6 +23,8 @@ pub(super) enum Message {
     Ended,
     /// How far the sender is.
     Done(f64),
+    /// What is done is not wanted any more.
+    CalledOff,
 }
 
 /// Types that travel; their place is their code.
@@ -41,8 +43,10 @@ const TYPES: [DType; 8] = [
 const ANY: u64 = u64::MAX;
 
 impl Message {
-    pub(super) fn encode(self) -> Vec<u8> {
+    /// The bytes of a message about a world, by its number.
+    pub(super) fn encode(self, world: u64) -> Vec<u8> {
         let mut out = Writer::default();
+        out.number(world);
         match self {
             Message::Post(slot, post) => {
                 out.number(0);
@@ -64,13 +68,15 @@ impl Message {
                 out.number(5);
                 out.number(done.to_bits());
             }
+            Message::CalledOff => out.number(6),
         }
         out.0
     }
 
-    /// What was encoded; none if these are other bytes.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
+    /// What was encoded, and the number of its world; none if these are other bytes.
+    pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Message)> {
         let mut reader = Reader(bytes);
+        let world = reader.number()?;
         let message = match reader.number()? {
             0 => {
                 let slot = reader.slot()?;
@@ -81,9 +87,10 @@ impl Message {
             3 => Message::Failed(reader.text()?.to_string()),
             4 => Message::Ended,
             5 => Message::Done(f64::from_bits(reader.number()?)),
+            6 => Message::CalledOff,
             _ => return None,
         };
-        reader.0.is_empty().then_some(message)
+        reader.0.is_empty().then_some((world, message))
     }
 }
 
@@ -122,6 +129,11 @@ impl Writer {
                 Values::Nothing => (0, None),
                 Values::Floats(values) => (1, Some(values.into_data())),
                 Values::Integers(values) => (2, Some(values.into_data())),
+                Values::Bytes(bytes) => {
+                    self.number(3);
+                    self.bytes(&bytes);
+                    continue;
+                }
             };
             self.number(kind);
             if let Some(data) = data {
@@ -218,6 +230,9 @@ impl<'a> Reader<'a> {
         if kind == 0 {
             return Some(Parcel { name, shape, values: Values::Nothing });
         }
+        if kind == 3 {
+            return Some(Parcel { name, shape, values: Values::Bytes(self.bytes()?.into()) });
+        }
         let dtype = *TYPES.get(self.size()?)?;
         let bytes = self.bytes()?;
         let count = bytes.len() / dtype.size();
@@ -279,6 +294,7 @@ mod tests {
                 shape: vec![2],
                 values: Values::Integers(Tensor::from_ints([7, -8], &device)),
             },
+            Parcel::of_bytes("picture", *b"\0\xff!"),
         ];
         let call = Call {
             operation: Operation::Message { from: 3, to: 1 },
@@ -290,8 +306,9 @@ mod tests {
         };
         let slot = Slot { group: "ring".into(), channel: Channel::Messages, from: 3, to: 1 };
         let post = Post { call: call.clone(), parcels: parcels.clone() };
-        let bytes = Message::Post(slot.clone(), post).encode();
-        let Some(Message::Post(way, Post { call: heard, parcels: got })) = Message::decode(&bytes)
+        let bytes = Message::Post(slot.clone(), post).encode(7);
+        let Some((7, Message::Post(way, Post { call: heard, parcels: got }))) =
+            Message::decode(&bytes)
         else {
             panic!("a post comes out");
         };
@@ -308,15 +325,16 @@ mod tests {
                 (Values::Integers(got), Values::Integers(sent)) => {
                     assert_eq!(got.into_data(), sent.into_data());
                 }
+                (Values::Bytes(got), Values::Bytes(sent)) => assert_eq!(got, sent),
                 (got, sent) => assert!(matches!((got, sent), (Values::Nothing, Values::Nothing))),
             }
         }
         assert!((0..bytes.len()).all(|end| Message::decode(&bytes[..end]).is_none()));
-        let done = Message::decode(&Message::Done(0.375).encode());
-        assert!(matches!(done, Some(Message::Done(done)) if done == 0.375));
-        let failed = Message::Failed("rank 2 fell".to_owned()).encode();
-        assert!(
-            matches!(Message::decode(&failed), Some(Message::Failed(why)) if why == "rank 2 fell")
-        );
+        let done = Message::decode(&Message::Done(0.375).encode(0));
+        assert!(matches!(done, Some((0, Message::Done(done))) if done == 0.375));
+        let failed = Message::decode(&Message::Failed("rank 2 fell".to_owned()).encode(1));
+        assert!(matches!(failed, Some((1, Message::Failed(why))) if why == "rank 2 fell"));
+        let off = Message::decode(&Message::CalledOff.encode(2));
+        assert!(matches!(off, Some((2, Message::CalledOff))));
     }
 }

@@ -1,5 +1,6 @@
 //! Groups of thread ranks: what they exchange, and how they fail.
 
+mod apart;
 mod collectives;
 mod failures;
 mod headers;

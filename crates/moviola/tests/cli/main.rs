@@ -25,6 +25,8 @@ mod records;
 mod refusals;
 mod rehearsal;
 mod replicas;
+#[path = "../served/mod.rs"]
+mod served;
 mod serving;
 mod sounding;
 mod spread;

@@ -1,71 +1,30 @@
 //! `moviola serve` and `train --watch` as commands: ranks that wait for jobs and give them up together, and pages.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::folder::{goldens, run};
+use crate::served::Served;
 use crate::training::arguments;
 
-/// A command that serves a page until it is dropped.
-struct Served {
-    child: Child,
-    host: String,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts a command, which says where it is on its standard output or its standard error.
+fn start(words: &[&str], says: fn(&mut Child) -> Box<dyn Read + Send>) -> Served {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_moviola"));
+    command.args(words);
+    Served::start(command, says)
 }
 
 impl Served {
-    /// Starts a command, which says where it is on its standard output or its standard error.
-    fn start(words: &[&str], says: fn(&mut Child) -> Box<dyn Read + Send>) -> Served {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_moviola"));
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(says(&mut child)).lines().map(Result::unwrap);
-        let host = lines.find_map(|line| {
-            let (_, rest) = line.split_once("http://")?;
-            Some(rest.split('/').next()?.to_owned())
-        });
-        // Whoever writes must not be stopped by a pipe that is full.
-        std::thread::spawn(move || lines.count());
-        Served { child, host: host.unwrap() }
-    }
-
     fn serve(folder: &Path, more: &[&str]) -> Served {
         let (jobs, model) = (folder.join("jobs"), goldens().join("wan-tiny"));
         let words = ["serve", "--listen", "127.0.0.1:0", "--jobs", jobs.to_str().unwrap()];
         let words = [&words[..], &["--model", model.to_str().unwrap()], more].concat();
-        Served::start(&words, |child| Box::new(child.stdout.take().unwrap()))
-    }
-
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Vec<u8>) {
-        let body = body.map_or(String::new(), Value::to_string);
-        let mut stream = TcpStream::connect(&self.host).unwrap();
-        let length = body.len();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\n\r\n{body}",
-            self.host
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut all = Vec::new();
-        stream.read_to_end(&mut all).unwrap();
-        let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
-        let status = String::from_utf8_lossy(&all[9..12]).parse().unwrap();
-        (status, all[end + 4..].to_vec())
-    }
-
-    fn json(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
-        serde_json::from_slice(&self.ask(method, path, body).1).unwrap()
+        start(&words, |child| Box::new(child.stdout.take().unwrap()))
     }
 
     fn create(&self, steps: usize) -> String {
@@ -78,24 +37,6 @@ impl Served {
         });
         let job = self.json("POST", "/v1/videos", Some(&body));
         job["id"].as_str().unwrap_or_else(|| panic!("{job}")).to_owned()
-    }
-
-    fn until(&self, id: &str, is_so: impl Fn(&Value) -> bool) {
-        let begun = Instant::now();
-        loop {
-            let job = self.json("GET", &format!("/v1/videos/{id}"), None);
-            if is_so(&job) {
-                return;
-            }
-            assert_ne!(job["status"], "failed", "{job}");
-            assert!(begun.elapsed() < Duration::from_secs(120), "it does not come: {job}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn clip(&self, id: &str) -> Vec<u8> {
-        self.until(id, |job| job["status"] == "completed");
-        self.ask("GET", &format!("/v1/videos/{id}/content"), None).1
     }
 }
 
@@ -240,7 +181,7 @@ fn a_run_shows_itself_while_it_trains() {
     let run = folder.path().join("run");
     let words = arguments(&run, 100_000, &["checkpoint={every: 100000}"]);
     let words: Vec<&str> = words.iter().map(String::as_str).chain(["--watch"]).collect();
-    let served = Served::start(&words, |child| Box::new(child.stderr.take().unwrap()));
+    let served = start(&words, |child| Box::new(child.stderr.take().unwrap()));
     assert_eq!(served.json("GET", "/studio/api/about", None)["views"], json!(["training"]));
     let step = || served.json("GET", "/studio/api/runs", None)["data"][0]["step"].as_u64();
     let begun = Instant::now();

@@ -4,6 +4,9 @@
 
 mod faults;
 mod requests;
+#[path = "../served/mod.rs"]
+mod served;
+mod serving;
 #[path = "../subjects/mod.rs"]
 mod subjects;
 mod survival;

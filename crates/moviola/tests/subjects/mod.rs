@@ -77,17 +77,22 @@ fn of_folder(path: &Path) -> Subject {
     Subject { name, words }
 }
 
-/// A folder with a LoRA that changes one layer, by the names of diffusers.
-fn with_lora(folder: &Path) -> Subject {
-    let path = folder.join("lora.safetensors");
-    let bytes: Vec<u8> =
-        (0..48).flat_map(|at| ((at % 7) as f32 * 0.1 - 0.3).to_le_bytes()).collect();
+/// Writes a LoRA for `wan-tiny` that changes one layer so much, by the names of diffusers.
+pub(crate) fn lora(path: &Path, strength: f32) {
+    let value = |at: usize| strength * ((at % 7) as f32 * 0.1 - 0.3);
+    let bytes: Vec<u8> = (0..48).flat_map(|at| value(at).to_le_bytes()).collect();
     let layer = "transformer.blocks.0.attn1.to_q";
     let tensors = [("A", vec![2, 24]), ("B", vec![24, 2])].map(|(part, shape)| {
         let view = TensorView::new(Dtype::F32, shape, &bytes).unwrap();
         (format!("{layer}.lora_{part}.weight"), view)
     });
-    fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+    fs::write(path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+}
+
+/// A folder with a LoRA.
+fn with_lora(folder: &Path) -> Subject {
+    let path = folder.join("lora.safetensors");
+    lora(&path, 1.0);
     let mut own = of_folder(&repository().join("goldens/wan-tiny"));
     own.words.extend(["--lora".to_owned(), text(&path)]);
     Subject { name: "wan-tiny with a LoRA".to_owned(), ..own }

@@ -266,7 +266,7 @@ fn entry(parcel: Parcel) -> EntryPart {
     let values = match parcel.values {
         Values::Floats(values) => EntryValues::Floats(values),
         Values::Integers(values) => EntryValues::Integers(values),
-        Values::Nothing => EntryValues::Nothing,
+        Values::Bytes(_) | Values::Nothing => EntryValues::Nothing,
     };
     EntryPart { name: name.to_owned(), kind, shape: parcel.shape, values }
 }

@@ -152,7 +152,7 @@ mod tests {
         let own =
             |(name, text): &(&str, &str)| ((*name).to_owned(), Value::Text((*text).to_owned()));
         let mut fields =
-            Fields::new(Form { fields: all.iter().map(own).collect() }, Path::new("."));
+            Fields::new(Form { fields: all.iter().map(own).collect(), held: Vec::new() }, Path::new("."));
         let found = loras(&mut fields).ok()?;
         Some(found.into_iter().map(|own| (own.name, own.scale)).collect())
     }

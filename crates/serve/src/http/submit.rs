@@ -40,11 +40,11 @@ impl Api {
         read: impl FnOnce(&Api, &mut Fields, &Asking<'_>) -> Answer<Ask> + Send + 'static,
     ) -> Answer<Accepted> {
         let (own, name) = (self.clone(), client.name.clone());
-        let (id, folder) = blocking(move || {
-            own.jobs.check_room_for(&name)?;
+        let (id, folder, seat) = blocking(move || {
+            let seat = own.jobs.reserve(&name)?;
             let id = own.jobs.new_id(makes)?;
             let folder = own.jobs.incoming(&id)?;
-            Ok((id, folder))
+            Ok((id, folder, seat))
         })
         .await?;
         let place = folder.path().to_owned();
@@ -73,6 +73,7 @@ impl Api {
                 status: Status::Queued,
                 created_at: now(),
                 started_at: None,
+                begun: 0,
                 completed_at: None,
                 size: checked.size,
                 fps: checked.fps,
@@ -80,7 +81,7 @@ impl Api {
                 bytes: 0,
                 made: None,
             };
-            self.jobs.accept(&job, folder)?;
+            self.jobs.accept(&job, folder, seat)?;
             notes.extend(checked.notes);
             Ok(Accepted { job, notes })
         });

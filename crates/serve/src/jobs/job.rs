@@ -76,6 +76,8 @@ pub(crate) struct Job {
     pub(crate) status: Status,
     pub(crate) created_at: i64,
     pub(crate) started_at: Option<i64>,
+    /// How often it was begun.
+    pub(crate) begun: i64,
     pub(crate) completed_at: Option<i64>,
     /// Frames, height and width that are delivered.
     pub(crate) size: [usize; 3],
@@ -86,6 +88,12 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// Whether it was begun so often before that it may be why it was not finished.
+    pub(crate) fn is_suspect(&self) -> bool {
+        // Of one that was taken, the last time counts too.
+        super::is_suspect(self.begun - i64::from(self.status == Status::InProgress))
+    }
+
     /// The same, of which the table no longer tells what was asked for or made.
     pub(super) fn lost(self) -> Job {
         let message = "the table no longer tells what was asked for; delete it and ask again";

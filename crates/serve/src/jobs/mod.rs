@@ -22,13 +22,21 @@ use ring::rand::{SecureRandom, SystemRandom};
 pub(crate) use self::job::{Failure, Job, Made, Status};
 pub(crate) use self::live::{Live, Seen};
 pub(crate) use self::table::Page;
-use self::table::Table;
+use self::table::{Table, Waiting};
 use crate::ask::Makes;
 use crate::error::{Answer, Error, Refusal, Result};
 use crate::limits::Retention;
 
 /// Clients of whom it is known when they were served last.
 const REMEMBERED: usize = 4096;
+
+/// A job that was begun so often, and neither finished nor failed, may be why: what takes all memory ends the process
+/// whenever it runs. It keeps no other waiting, and shares no run.
+const SUSPECT: i64 = 2;
+
+fn is_suspect(begun: i64) -> bool {
+    begun >= SUSPECT
+}
 
 /// Seconds since 1970.
 pub(crate) fn now() -> i64 {
@@ -56,19 +64,19 @@ struct Turns {
     /// When each client was served last.
     served: HashMap<String, u64>,
     turn: u64,
-    /// Whose jobs are being accepted, each of which has a place in the queue.
+    /// Whose jobs are being sent or accepted, each of which has a place in the queue.
     reserved: Vec<String>,
     /// The jobs that are worked on.
     running: Vec<(String, Arc<AtomicBool>)>,
 }
 
 impl Turns {
-    /// Which of those that wait is next, as ids and clients from the oldest on: that of the client who was served longest
-    /// ago, its oldest.
-    fn next<'a>(&self, waiting: &'a [(String, String)]) -> Option<&'a (String, String)> {
+    /// Which of those that wait, the oldest first, is next: that of the client who was served longest ago, its oldest. Those
+    /// that are suspect come after all others.
+    fn next<'a>(&self, waiting: &'a [Waiting]) -> Option<&'a Waiting> {
         let last = |client: &str| self.served.get(client).copied().unwrap_or(0);
         // The first of equals is the oldest.
-        waiting.iter().min_by_key(|(_, client)| last(client))
+        waiting.iter().min_by_key(|own| (is_suspect(own.begun), last(&own.client)))
     }
 
     /// Serves a client.
@@ -82,6 +90,20 @@ impl Turns {
         let abort = Arc::new(AtomicBool::new(false));
         self.running.push((id.to_owned(), abort.clone()));
         abort
+    }
+}
+
+/// A place in the queue that is kept for a job. It is free when this goes.
+pub(crate) struct Reserved {
+    jobs: Arc<Jobs>,
+    client: String,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut turns = self.jobs.turns();
+        let at = turns.reserved.iter().position(|own| *own == self.client);
+        at.map(|at| turns.reserved.swap_remove(at));
     }
 }
 
@@ -166,9 +188,15 @@ impl Jobs {
         self.room(&self.turns(), None)
     }
 
-    /// Refuses when too many of a client's jobs wait already.
-    pub(crate) fn check_room_for(&self, client: &str) -> Answer<()> {
-        self.room(&self.turns(), Some(client))
+    /// Keeps a place for a job that a client begins to send: what is being sent takes as much of the disk as what waits.
+    ///
+    /// # Errors
+    /// Too many wait or are being sent already.
+    pub(crate) fn reserve(self: &Arc<Jobs>, client: &str) -> Answer<Reserved> {
+        let mut turns = self.turns();
+        self.room(&turns, Some(client))?;
+        turns.reserved.push(client.to_owned());
+        Ok(Reserved { jobs: Arc::clone(self), client: client.to_owned() })
     }
 
     /// A client may have as many that wait as there are places left: alone half of them all, and whoever comes next
@@ -189,7 +217,7 @@ impl Jobs {
         let left = seconds.map_or(1, |seconds| seconds.ceil().clamp(1.0, 3600.0) as u64);
         let message = match free {
             0 => format!(
-                "{waiting} jobs wait already, as many as this server takes; try again later"
+                "{waiting} jobs wait or are being sent already, as many as this server takes; try again later"
             ),
             _ => format!(
                 "{own} of your jobs wait already, and the {free} places that are left are for others; try again later"
@@ -198,20 +226,14 @@ impl Jobs {
         Err(Refusal::busy(message, left))
     }
 
-    /// Takes a job in: once this returns, it is there whatever happens.
-    pub(crate) fn accept(&self, job: &Job, folder: AsideFolder) -> Answer<()> {
-        {
-            let mut turns = self.turns();
-            self.room(&turns, Some(&job.client))?;
-            turns.reserved.push(job.client.clone());
+    /// Takes a job in, in the place that was kept for it: once this returns, it is there whatever happens.
+    pub(crate) fn accept(&self, job: &Job, folder: AsideFolder, place: Reserved) -> Answer<()> {
+        if self.is_stopping() {
+            return Err(Refusal::stopping());
         }
         let done = folder.commit().map_err(Error::file("write", &self.place(&job.id)));
         let done = done.and_then(|()| self.table.insert(job));
-        {
-            let mut turns = self.turns();
-            let at = turns.reserved.iter().position(|own| *own == job.client);
-            at.map(|at| turns.reserved.swap_remove(at));
-        }
+        drop(place);
         self.bell.notify_all();
         done.map_err(|error| {
             let _ = fs::remove_dir_all(self.place(&job.id));
@@ -266,7 +288,7 @@ impl Jobs {
                 return Ok(None);
             }
             let waiting = self.table.waiting()?;
-            let Some((id, client)) = turns.next(&waiting).cloned() else {
+            let Some(Waiting { id, client, .. }) = turns.next(&waiting).cloned() else {
                 turns = self.bell.wait(turns).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
@@ -307,9 +329,12 @@ impl Jobs {
         room: impl FnOnce() -> usize,
     ) -> Result<Vec<Taken>> {
         let mut found = Vec::new();
-        for pair in self.table.waiting()? {
-            let job = self.table.find(&pair.0)?;
-            found.extend(job.filter(&alike).map(|_| pair));
+        for own in self.table.waiting()? {
+            if is_suspect(own.begun) {
+                continue;
+            }
+            let job = self.table.find(&own.id)?;
+            found.extend(job.filter(&alike).map(|_| own));
         }
         if found.is_empty() {
             return Ok(Vec::new());
@@ -319,8 +344,8 @@ impl Jobs {
         let mut turns = self.turns();
         let mut taken = Vec::new();
         while taken.len() < room {
-            let Some((id, client)) = turns.next(&found).cloned() else { break };
-            found.retain(|(own, _)| *own != id);
+            let Some(Waiting { id, client, .. }) = turns.next(&found).cloned() else { break };
+            found.retain(|own| own.id != id);
             let Some(job) = self.begin(&id)? else { continue };
             let abort = turns.take(&id, &client);
             taken.push(Taken { job, abort });

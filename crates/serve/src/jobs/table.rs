@@ -10,7 +10,7 @@ use crate::ask::{Ask, Makes};
 use crate::error::Result;
 
 /// The version of the table that this reads and writes.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// Of the last so many jobs it is remembered where they stood, if they were removed.
 const REMEMBERED: i64 = 100_000;
@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     error_code TEXT,
     error_message TEXT,
     bytes INTEGER NOT NULL DEFAULT 0,
-    made TEXT
+    made TEXT,
+    begun INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE IF NOT EXISTS removed (
     id TEXT PRIMARY KEY,
@@ -46,7 +47,16 @@ CREATE INDEX IF NOT EXISTS jobs_by_client ON jobs (client, makes, number);
 ";
 
 const COLUMNS: &str = "number, id, client, makes, ask, status, created_at, completed_at, width, height, frames, fps, \
-                       error_code, error_message, bytes, made, started_at";
+                       error_code, error_message, bytes, made, started_at, begun";
+
+/// A job that waits.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Waiting {
+    pub(crate) id: String,
+    pub(crate) client: String,
+    /// How often it was begun before.
+    pub(crate) begun: i64,
+}
 
 /// Which jobs a page of a list holds.
 #[derive(Clone, Debug)]
@@ -86,6 +96,10 @@ impl Table {
             )));
         }
         writer.execute_batch(SCHEMA)?;
+        let newer = "SELECT COUNT(*) FROM pragma_table_info('jobs') WHERE name = 'begun'";
+        if writer.query_row(newer, [], |row| row.get::<_, i64>(0))? == 0 {
+            writer.execute_batch("ALTER TABLE jobs ADD COLUMN begun INTEGER NOT NULL DEFAULT 0")?;
+        }
         writer.pragma_update(None, "user_version", VERSION)?;
         Ok(Table { writer: Mutex::new(writer), reader: Mutex::new(open()?) })
     }
@@ -140,13 +154,15 @@ impl Table {
         Ok(found.collect::<rusqlite::Result<Vec<Job>>>()?)
     }
 
-    /// Ids and clients of those that wait, the oldest first.
-    pub(crate) fn waiting(&self) -> Result<Vec<(String, String)>> {
+    /// Those that wait, the oldest first.
+    pub(crate) fn waiting(&self) -> Result<Vec<Waiting>> {
         let reader = self.reader();
         let mut statement = reader.prepare_cached(
-            "SELECT id, client FROM jobs WHERE status = 'queued' ORDER BY number",
+            "SELECT id, client, begun FROM jobs WHERE status = 'queued' ORDER BY number",
         )?;
-        let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let found = statement.query_map([], |row| {
+            Ok(Waiting { id: row.get(0)?, client: row.get(1)?, begun: row.get(2)? })
+        })?;
         Ok(found.collect::<rusqlite::Result<Vec<_>>>()?)
     }
 
@@ -182,7 +198,8 @@ impl Table {
 
     /// Says that a job is worked on; whether it is still there.
     pub(crate) fn begin(&self, id: &str, now: i64) -> Result<bool> {
-        let sql = "UPDATE jobs SET status = 'in_progress', started_at = ?2 WHERE id = ?1 AND status = 'queued'";
+        let sql = "UPDATE jobs SET status = 'in_progress', started_at = ?2, begun = begun + 1
+                   WHERE id = ?1 AND status = 'queued'";
         Ok(self.writer().execute(sql, params![id, now])? == 1)
     }
 
@@ -279,6 +296,7 @@ fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
         status: Status::named(&status),
         created_at: row.get(6)?,
         started_at: row.get(16)?,
+        begun: row.get(17)?,
         completed_at: row.get(7)?,
         size: [side(10)?, side(9)?, side(8)?],
         fps: row.get(11)?,

@@ -1,14 +1,17 @@
 //! Whose turn it is, and what a crash leaves.
 
+use std::sync::Arc;
+
 use super::{Failure, Job, Jobs, Outcome, Status, now};
 use crate::ask::{Ask, Makes};
 use crate::limits::Retention;
 
-fn jobs(folder: &std::path::Path) -> Jobs {
-    Jobs::open(folder, 8, Retention::default()).unwrap()
+fn jobs(folder: &std::path::Path) -> Arc<Jobs> {
+    Arc::new(Jobs::open(folder, 8, Retention::default()).unwrap())
 }
 
-fn accept(jobs: &Jobs, client: &str) -> String {
+fn accept(jobs: &Arc<Jobs>, client: &str) -> String {
+    let place = jobs.reserve(client).ok().unwrap();
     let id = jobs.new_id(Makes::Video).ok().unwrap();
     let ask = Ask {
         model: "m".to_owned(),
@@ -24,6 +27,7 @@ fn accept(jobs: &Jobs, client: &str) -> String {
         status: Status::Queued,
         created_at: now(),
         started_at: None,
+        begun: 0,
         completed_at: None,
         size: [5, 32, 32],
         fps: Some(16.0),
@@ -31,7 +35,7 @@ fn accept(jobs: &Jobs, client: &str) -> String {
         bytes: 0,
         made: None,
     };
-    jobs.accept(&job, jobs.incoming(&id).ok().unwrap()).ok().unwrap();
+    jobs.accept(&job, jobs.incoming(&id).ok().unwrap(), place).ok().unwrap();
     id
 }
 
@@ -125,7 +129,7 @@ fn no_client_fills_the_queue() {
     let jobs = jobs(folder.path());
     let fill = |client: &str| {
         let mut count = 0;
-        while jobs.check_room_for(client).is_ok() {
+        while jobs.reserve(client).is_ok() {
             accept(&jobs, client);
             count += 1;
         }
@@ -135,6 +139,21 @@ fn no_client_fills_the_queue() {
     let counts = ["anna", "bert", "carl", "dora"].map(fill);
     assert_eq!(counts, [4, 2, 1, 1]);
     assert!(jobs.check_room().is_err());
+}
+
+/// What is being sent has its place from its first byte on, and gives it back if nothing comes of it.
+#[test]
+fn what_is_being_sent_takes_a_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = jobs(folder.path());
+    let mut sending: Vec<_> = (0..4).map(|_| jobs.reserve("anna").ok().unwrap()).collect();
+    assert!(jobs.reserve("anna").is_err(), "four places are for others");
+    sending.extend(["bert", "carl", "dora", "emil"].map(|own| jobs.reserve(own).ok().unwrap()));
+    assert!(jobs.check_room().is_err() && jobs.reserve("fred").is_err());
+    drop(sending);
+    accept(&jobs, "anna");
+    assert_eq!(jobs.table.count_waiting(Some("anna")).unwrap(), [1, 1]);
+    assert!(jobs.turns().reserved.is_empty());
 }
 
 /// A row that cannot be read is one job that failed, and the rest goes on.
@@ -165,4 +184,46 @@ fn a_damaged_row_harms_no_other() {
     table.execute(change, [&ids[2]]).unwrap();
     assert!(jobs.join(|_| true, || 4).unwrap().is_empty());
     assert_eq!(jobs.find(&ids[2], None).ok().unwrap().status, Status::Failed);
+}
+
+/// A job that the process ended with twice keeps no other waiting and shares no run, and is made when there is no other.
+/// A table of before that was counted is read.
+#[test]
+fn what_may_end_the_process_waits_behind_all_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let poison = {
+        let jobs = jobs(folder.path());
+        let id = accept(&jobs, "anna");
+        jobs.next().unwrap().unwrap();
+        id
+    };
+    {
+        let path = folder.path().join("jobs.sqlite3");
+        let table = rusqlite::Connection::open(path).unwrap();
+        table.execute_batch("ALTER TABLE jobs DROP COLUMN begun; PRAGMA user_version = 1").unwrap();
+    }
+    for _ in 0..2 {
+        let jobs = jobs(folder.path());
+        let other = accept(&jobs, "anna");
+        let taken = jobs.next().unwrap().unwrap();
+        assert_eq!(
+            taken.job.id, poison,
+            "it begins again first, for it may have been a loss of power"
+        );
+        assert!(!taken.job.is_suspect());
+        let joined = jobs.join(|_| true, || 1).unwrap();
+        assert_eq!(joined[0].job.id, other);
+        jobs.finish(&other, Outcome::GivenUp).unwrap();
+        jobs.remove(&other).ok().unwrap();
+    }
+    let jobs = jobs(folder.path());
+    let others = [accept(&jobs, "anna"), accept(&jobs, "bert")];
+    for other in others {
+        let taken = jobs.next().unwrap().unwrap();
+        assert_eq!(taken.job.id, other);
+        assert!(jobs.join(|job| job.id == poison, || 1).unwrap().is_empty());
+        jobs.finish(&other, Outcome::GivenUp).unwrap();
+    }
+    let taken = jobs.next().unwrap().unwrap();
+    assert!(taken.job.id == poison && taken.job.is_suspect());
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Frames, Pipeline, Plan, Progress, Request};
 use serde_json::{Value, json};
-use serve::{Executor, Limits};
+use serve::{Executor, Limits, Run};
 
 use crate::house::{House, OneRank, Plot, golden, long, png, small};
 use crate::wire::{self, Part};
@@ -61,19 +61,19 @@ impl Executor for SlowTogether {
     fn carry_out(
         &self,
         pipeline: &mut Pipeline,
-        made: (&Request, &Plan),
+        run: &Run<'_>,
         progress: &mut (dyn Progress + Send),
         frames: &mut (dyn Frames + Send),
     ) -> engine::Result<()> {
         progress.begin("denoise", 1);
         let begun = Instant::now();
-        while made.0.prompts.len() > 1 && begun.elapsed() < Duration::from_secs(60) {
+        while run.request.prompts.len() > 1 && begun.elapsed() < Duration::from_secs(60) {
             if progress.interrupted() {
                 return Err(engine::Error::Interrupted);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        OneRank.carry_out(pipeline, made, progress, frames)
+        OneRank.carry_out(pipeline, run, progress, frames)
     }
 
     fn layouts(&self, _: &Pipeline, _: &Request, _: usize) -> engine::Result<Value> {
@@ -168,6 +168,27 @@ fn who_is_refused_while_sending_hears_why() {
     house.until(&first, |job| job["status"] == "in_progress");
     house.create(&small("a hen"));
     assert_eq!(send_all(&house, &[]), 429);
+}
+
+/// A body of five million values, which was built whole before it was refused, keeps nobody waiting.
+#[test]
+fn a_body_of_many_values_stops_nobody() {
+    let house = House::open(Plot::default());
+    let body = format!("{{\"prompt\": \"x\", \"a\": [{}0]}}", "{},".repeat(5 << 20));
+    let headers = [("Content-Type", "application/json")];
+    let request = wire::request("POST", "/v1/videos", &headers, body.as_bytes());
+    let address = house.address;
+    let sender = std::thread::spawn(move || wire::exchange(address, &request));
+    let mut slowest = Duration::ZERO;
+    while !sender.is_finished() {
+        let begun = Instant::now();
+        assert_eq!(house.get("/health").status, 200);
+        slowest = slowest.max(begun.elapsed());
+    }
+    let answer = sender.join().unwrap();
+    assert_eq!(answer.status, 400);
+    assert!(answer.error()["message"].as_str().unwrap().contains("more than 128 fields"));
+    assert!(slowest < Duration::from_secs(1), "somebody waited {slowest:?}");
 }
 
 #[test]

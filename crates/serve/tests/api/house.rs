@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use engine::{Frames, Pipeline, Plan, Progress, Request, Setup};
 use serde_json::Value;
-use serve::{Executor, Limits, Model, Retention, Server, Settings};
+use serve::{Executor, Limits, Model, Retention, Run, Server, Settings};
 use tempfile::TempDir;
 
 use crate::wire::{self, Answer, Part};
@@ -32,11 +32,11 @@ impl Executor for OneRank {
     fn carry_out(
         &self,
         pipeline: &mut Pipeline,
-        (_, plan): (&Request, &Plan),
+        run: &Run<'_>,
         progress: &mut (dyn Progress + Send),
         frames: &mut (dyn Frames + Send),
     ) -> engine::Result<()> {
-        pipeline.carry_out(plan, progress, frames).map(drop)
+        pipeline.carry_out(run.plan, progress, frames).map(drop)
     }
 
     fn layouts(&self, _: &Pipeline, _: &Request, ranks: usize) -> engine::Result<Value> {

@@ -1,23 +1,23 @@
 //! `moviola serve`.
 
+mod processes;
+mod ranks;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::{Error, Field, Frames, Pipeline, Plan, Progress, Request, machine_memory};
-use serde_json::Value;
-use serve::{Executor, Keys, Limits, Model, Retention, Server, Settings};
+use engine::machine_memory;
+use serve::{Keys, Limits, Model, Retention, Server, Settings};
 
+use self::ranks::Ranked;
+use crate::crew::LONGEST;
 use crate::failure::{Failure, Outcome};
 use crate::generate::{self, Dtype, Quantize};
 use crate::job::Job;
-use crate::launch::Process;
 use crate::layout::LayoutArguments;
-use crate::ranked::{self, Nobody, Telling, Unseen};
-use crate::voice::{Voice, bytes};
-use crate::{hardware, hub, plan, signals, threads};
+use crate::voice::Voice;
+use crate::{hub, signals};
 
 /// Where `--help` lists what bounds requests.
 const LIMITS: &str = "Limits";
@@ -116,44 +116,53 @@ struct LimitArguments {
 const EXAMPLES: &str = "Examples:
   moviola serve --model quickstart/model
   moviola serve --model Wan-AI/Wan2.1-T2V-1.3B-Diffusers --dtype bf16 --loras loras --runs runs
-  moviola serve --model wan=models/wan --listen 0.0.0.0:8000 --keys keys.txt --cfg 2";
+  moviola serve --model wan=models/wan --listen 0.0.0.0:8000 --keys keys.txt --cfg 2
+  mpirun -n 2 moviola serve --model wan=models/wan --ulysses 2";
 
 /// Opens everything, then serves until it is told to stop.
 ///
 /// # Errors
 /// A model, a file or the address cannot be used.
 pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
-    if let Some(process) = Process::of_job().filter(|process| process.size > 1) {
-        let count = process.size;
-        return Err(Failure::Refused(format!(
-            "serve is one process, and {count} were started; start it alone, with --ranks {count} for ranks as threads"
-        )));
-    }
-    let setup =
-        generate::setup(&arguments.device, arguments.dtype, arguments.quantize, arguments.offload)?;
-    let mut models = Vec::new();
-    for asked in &arguments.model {
-        let (name, source) = named(asked);
-        let path = folder::locate(source, &hub::from_environment(voice))?;
-        voice.detail(&format!("model {name}: {}", path.display()));
-        models.push(Model::open(&name, &path, &setup)?.with_command(arguments.command(source)));
+    let timeout = arguments.layout.timeout();
+    Job::run(arguments.threads, timeout, |job| work(arguments, job, voice))
+}
+
+/// Serves; of several processes the first one does, and the others make runs together with it.
+fn work(arguments: &Arguments, job: &Job, voice: Voice) -> Outcome {
+    let group = match job {
+        Job::Alone => None,
+        Job::Process(group) => Some(group),
+    };
+    let opening = group.map(|group| group.busy("opening models", LONGEST));
+    let models = arguments.models(voice)?;
+    let room = machine_memory().filter(|_| !arguments.force);
+    let executor = Ranked::new(&arguments.layout, arguments.threads, arguments.offload, room);
+    if let Some(group) = group.filter(|group| group.rank() > 0) {
+        let loras = arguments.folder("--loras", arguments.loras.as_ref())?;
+        let served = arguments.served(&models)?;
+        drop(opening);
+        processes::agree(group, &served)?;
+        return processes::help(group, (models, loras), &executor, voice);
     }
     let names: Vec<String> = models.iter().map(|model| model.id().to_owned()).collect();
-    let settings = arguments.settings()?;
-    let executor = Ranked {
-        layout: arguments.layout.clone(),
-        threads: arguments.threads,
-        offload: arguments.offload,
-        room: machine_memory().filter(|_| !arguments.force),
-    };
+    let served = group.map(|_| arguments.served(&models)).transpose()?;
+    let executor = Box::new(executor.led_by(group.cloned()));
+    let server = Server::open(arguments.settings()?, models, executor)?;
+    let address = server.address()?;
+    drop(opening);
+    // Whoever waits for a run waits for this.
+    let _waiting = group.map(|group| group.busy("waiting for requests", processes::FOREVER));
+    if let Some((group, served)) = group.zip(served) {
+        processes::agree(group, &served)?;
+    }
     let stop = signals::watch(voice)?;
-    threads::within(arguments.threads, move || {
-        let server = Server::open(settings, models, Box::new(executor))?;
-        let address = server.address()?;
-        voice.say(&format!("serving {}; Ctrl-C stops", names.join(", ")));
-        crate::say(format_args!("http://{address}/\n"))?;
-        Ok(server.run(&stop)?)
-    })
+    voice.say(&format!("serving {}; Ctrl-C stops", names.join(", ")));
+    crate::say(format_args!("http://{address}/\n"))?;
+    match group {
+        None => Ok(server.run(&stop)?),
+        Some(group) => processes::lead(group, &stop, || Ok(server.run(&stop)?)),
+    }
 }
 
 /// The name of a model and where it is: the last name of a folder, a hub id as it is.
@@ -168,6 +177,46 @@ fn named(asked: &str) -> (String, &str) {
 }
 
 impl Arguments {
+    /// The models, opened.
+    fn models(&self, voice: Voice) -> Outcome<Vec<Model>> {
+        let setup = generate::setup(&self.device, self.dtype, self.quantize, self.offload)?;
+        let open = |asked: &String| -> Outcome<Model> {
+            let (name, source) = named(asked);
+            let path = folder::locate(source, &hub::from_environment(voice))?;
+            voice.detail(&format!("model {name}: {}", path.display()));
+            Ok(Model::open(&name, &path, &setup)?.with_command(self.command(source)))
+        };
+        self.model.iter().map(open).collect()
+    }
+
+    /// What all processes of a job must have alike, each with what it is.
+    fn served(&self, models: &[Model]) -> Outcome<Vec<(String, String)>> {
+        let mut words = self.layout.words();
+        words.push(format!("--device {} --dtype {:?}", self.device, self.dtype));
+        words.extend(self.quantize.map(|kind| format!("--quantize {kind:?}")));
+        words.extend(self.offload.then(|| "--offload".to_owned()));
+        words.extend(self.loras.is_some().then(|| "--loras".to_owned()));
+        let mut served = vec![
+            ("the version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+            ("the arguments".to_owned(), words.join(" ")),
+        ];
+        for (at, model) in models.iter().enumerate() {
+            served.push((format!("the name of model {at}"), model.id().to_owned()));
+            served.push((format!("the files of model `{}`", model.id()), model.fingerprint()?));
+        }
+        Ok(served)
+    }
+
+    /// A folder that was given.
+    fn folder(&self, flag: &str, given: Option<&PathBuf>) -> Outcome<Option<PathBuf>> {
+        match given.filter(|folder| !folder.is_dir()) {
+            None => Ok(given.cloned()),
+            Some(folder) => {
+                Err(Failure::Refused(format!("{flag}: there is no folder {}", folder.display())))
+            }
+        }
+    }
+
     /// What `generate` is told to open a model as it is served.
     fn command(&self, source: &str) -> Vec<String> {
         let place = PathBuf::from(source).canonicalize();
@@ -185,14 +234,6 @@ impl Arguments {
 
     fn settings(&self) -> Outcome<Settings> {
         let own = &self.limits;
-        for (flag, folder) in [("--loras", &self.loras), ("--runs", &self.runs)] {
-            if let Some(folder) = folder.as_ref().filter(|folder| !folder.is_dir()) {
-                return Err(Failure::Refused(format!(
-                    "{flag}: there is no folder {}",
-                    folder.display()
-                )));
-            }
-        }
         let counts = [
             ("--queue", own.queue),
             ("--connections", own.connections),
@@ -235,116 +276,11 @@ impl Arguments {
             listen: self.listen,
             open_to_all: self.open_to_all,
             keys: self.keys.as_deref().map(Keys::read).transpose()?,
-            loras: self.loras.clone(),
-            runs: self.runs.clone(),
+            loras: self.folder("--loras", self.loras.as_ref())?,
+            runs: self.folder("--runs", self.runs.as_ref())?,
             origins: self.allow_origin.clone(),
             limits,
             retention,
         })
-    }
-}
-
-/// Runs requests on this machine, on the ranks of a layout where one is asked for.
-struct Ranked {
-    layout: LayoutArguments,
-    threads: Option<usize>,
-    offload: bool,
-    /// Bytes that a request may take.
-    room: Option<u64>,
-}
-
-impl Ranked {
-    /// How ranks share a request, if they do.
-    fn layout(
-        &self,
-        pipeline: &Pipeline,
-        request: &Request,
-    ) -> engine::Result<Option<parallel::Plan>> {
-        if !self.layout.is_given() {
-            return Ok(None);
-        }
-        let work = pipeline.work(request)?;
-        let hardware = hardware::here(&work, &Job::Alone).map_err(engine_error)?;
-        let plan = self.layout.fit(&work, &hardware).map_err(engine_error)?;
-        plan.map(Some).map_err(|refusal| unfit(&refusal))
-    }
-}
-
-impl Executor for Ranked {
-    fn check(&self, pipeline: &Pipeline, request: &Request, plan: &Plan) -> engine::Result<()> {
-        let lacking =
-            self.room.and_then(|room| Some((room, pipeline.shortage(plan, request, room)?)));
-        if let Some((room, shortage)) = lacking {
-            let fitting =
-                shortage.fitting.map(|[height, width]| format!("; {width}x{height} would fit"));
-            let (needed, room) = (bytes(shortage.needed), bytes(room));
-            let fitting = fitting.unwrap_or_default();
-            let reason = format!(
-                "it takes about {needed} beside the weights, and the server has {room}{fitting}"
-            );
-            return Err(Error::request(Field::Height, reason));
-        }
-        self.layout(pipeline, request).map(drop)
-    }
-
-    fn carry_out(
-        &self,
-        pipeline: &mut Pipeline,
-        (request, plan): (&Request, &Plan),
-        progress: &mut (dyn Progress + Send),
-        frames: &mut (dyn Frames + Send),
-    ) -> engine::Result<()> {
-        let Some(layout) = self.layout(pipeline, request)? else {
-            return pipeline.carry_out(plan, progress, frames).map(drop);
-        };
-        if !self.offload {
-            pipeline.open_all()?;
-        }
-        let watched = Mutex::new((progress, frames));
-        let stop = Arc::new(AtomicBool::new(false));
-        let body = |rank, own: &mut Pipeline| match rank {
-            0 => {
-                let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
-                let (progress, frames) = &mut *watched;
-                let mut telling = Telling { own: *progress, stop: Arc::clone(&stop) };
-                Ok(own.carry_out(plan, &mut telling, *frames).map(drop)?)
-            }
-            _ => Ok(own.carry_out(plan, &mut Unseen(Arc::clone(&stop)), &mut Nobody).map(drop)?),
-        };
-        let layout = (&self.layout, &layout);
-        ranked::on_ranks(&Job::Alone, layout, pipeline, self.threads, body).map_err(engine_error)
-    }
-
-    fn layouts(
-        &self,
-        pipeline: &Pipeline,
-        request: &Request,
-        ranks: usize,
-    ) -> engine::Result<Value> {
-        // What is wrong with the request is told by its field.
-        pipeline.work(request)?;
-        let name = pipeline.description().family.title;
-        plan::weighed(name, pipeline, request, ranks).map_err(engine_error)
-    }
-}
-
-/// Why a request does not fit the layout of the server, which no client has chosen: by the field that would have to be
-/// another.
-fn unfit(parallel::Refusal { axis, reason }: &parallel::Refusal) -> Error {
-    let (field, remedy) = match &**axis {
-        "cfg" => (Field::Guidance, "guide it by another scale, or not at all"),
-        "data" => (Field::Count, "ask for another number"),
-        _ => (Field::Height, "choose a larger size or more frames"),
-    };
-    let reason = reason.replace("--guidance", "guidance_scale");
-    let part = axis.replace('-', " ");
-    Error::request(field, format!("the server's layout ({part}) does not fit: {reason}; {remedy}"))
-}
-
-/// What the server says of a failure.
-fn engine_error(failure: Failure) -> Error {
-    match failure {
-        Failure::Interrupted(_) => Error::Interrupted,
-        other => Error::Unknown(other.to_string()),
     }
 }
