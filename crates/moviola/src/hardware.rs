@@ -159,7 +159,7 @@ pub(crate) fn here(work: &Work, job: &Job) -> Outcome<Hardware> {
     // All processes weigh layouts of the same machine, or they would choose different ones.
     let said = job.as_the_first("the machine", vec![cores as u64, room])?;
     let (cores, room) = (said[0] as usize, said[1]);
-    let mapped = work.network.bytes() + work.other_bytes;
+    let mapped = work.network().bytes() + work.other_bytes;
     let hosts = if Process::of_job().is_some() { None } else { Some(1) };
     Ok(Hardware {
         memory: room.saturating_add(mapped),
