@@ -23,6 +23,10 @@ pub(super) enum Message {
     Ended,
     /// How far the sender is.
     Done(f64),
+    /// The sender's process runs.
+    Alive,
+    /// The sender knows that all have ended; nothing comes from it any more.
+    Left,
 }
 
 /// Types that travel; their place is their code.
@@ -64,6 +68,8 @@ impl Message {
                 out.number(5);
                 out.number(done.to_bits());
             }
+            Message::Alive => out.number(6),
+            Message::Left => out.number(7),
         }
         out.0
     }
@@ -81,6 +87,8 @@ impl Message {
             3 => Message::Failed(reader.text()?.to_string()),
             4 => Message::Ended,
             5 => Message::Done(f64::from_bits(reader.number()?)),
+            6 => Message::Alive,
+            7 => Message::Left,
             _ => return None,
         };
         reader.0.is_empty().then_some(message)
@@ -314,6 +322,8 @@ mod tests {
         assert!((0..bytes.len()).all(|end| Message::decode(&bytes[..end]).is_none()));
         let done = Message::decode(&Message::Done(0.375).encode());
         assert!(matches!(done, Some(Message::Done(done)) if done == 0.375));
+        assert!(matches!(Message::decode(&Message::Alive.encode()), Some(Message::Alive)));
+        assert!(matches!(Message::decode(&Message::Left.encode()), Some(Message::Left)));
         let failed = Message::Failed("rank 2 fell".to_owned()).encode();
         assert!(
             matches!(Message::decode(&failed), Some(Message::Failed(why)) if why == "rank 2 fell")
