@@ -45,6 +45,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     ensure!(sent > LEAST_BYTES, "the ranks did not use the link: {sent} bytes went over it");
     run("processes_train_as_threads_do_and_go_on_as_threads")?;
     run("a_cut_link_ends_the_job")?;
+    run("a_silent_link_ends_the_job")?;
     run("a_training_whose_link_is_cut")?;
     println!(
         "two hosts make and learn what one does, a cut link ends a job, and a training goes on after it"
@@ -58,7 +59,7 @@ struct Hosts {
     folder: PathBuf,
     /// Takes the place of `mpirun`.
     launcher: PathBuf,
-    /// Cuts the link, or mends it with the word `mend`.
+    /// Takes the link `down`, lets it fall into `silence`, or does `mend` it.
     cutter: PathBuf,
 }
 
@@ -95,11 +96,12 @@ impl Hosts {
             let shape = format!("dev {interface} root tbf rate {RATE} burst 128kb latency 50ms");
             self.run("ip", &format!("netns exec {host} tc qdisc add {shape}")).context(why)?;
         }
-        // A launcher speaks to the other host by TCP and would wait for a cut link for a quarter of an hour.
+        // A launcher speaks to the other host by TCP and would wait for a cut link for a quarter of an hour: 13 seconds are
+        // more than ranks wait for each other, so that ours is first to speak.
         for (host, ..) in HOSTS {
             let mut set = Command::new("ip");
             set.args(["netns", "exec", host, "sh", "-c"]);
-            process::run(set.arg("echo 3 > /proc/sys/net/ipv4/tcp_retries2"))?;
+            process::run(set.arg("echo 5 > /proc/sys/net/ipv4/tcp_retries2"))?;
         }
         let delay = format!("netns exec {left} tc qdisc add dev lo root netem delay 1ms");
         let has_delay = command("ip", &delay, &self.root).output()?.status.success();
@@ -133,8 +135,17 @@ impl Hosts {
             agent.display()
         );
         self.script(&self.launcher, &script)?;
+        // In silence, packets go to a device where nobody takes them; unlike on a link that is down, no sender is told.
+        let [(_, _, left_address), (_, _, right_address)] = HOSTS;
         let script = format!(
-            "#!/bin/sh\nway=down\n[ \"$1\" = mend ] && way=up\nexec ip -n {left} link set {near} $way\n"
+            "#!/bin/sh\nset -e\ncase \"$1\" in\n\
+             down) ip -n {left} link set {near} down ;;\n\
+             silence)\n  ip -n {left} route add {right_address}/32 dev lo\n  \
+             ip -n {right} route add {left_address}/32 dev lo ;;\n\
+             mend)\n  ip -n {left} link set {near} up\n  \
+             ip -n {left} route del {right_address}/32 dev lo 2> /dev/null || true\n  \
+             ip -n {right} route del {left_address}/32 dev lo 2> /dev/null || true ;;\n\
+             *) echo \"down, silence or mend\" >&2; exit 2 ;;\nesac\n"
         );
         self.script(&self.cutter, &script)?;
         // Each host finds both by their names.

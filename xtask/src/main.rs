@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask check | tidy | test | mpi | hosts | break | fuzz | tour | serve-test | studio-test | goldens | bench | learn`.
+//! The project's own commands: `cargo xtask check | tidy | test | mpi | hosts | break | fuzz | tour | serve-test | studio-test | goldens | bench | layouts | learn`.
 //!
 //! Everything that a person or CI does to this repository, beyond plain cargo, is here and written
 //! in Rust, so that a new machine needs nothing but a Rust toolchain to run the checks.
@@ -16,6 +16,7 @@ mod check;
 mod fuzz;
 mod goldens;
 mod hosts;
+mod layouts;
 mod learn;
 mod process;
 mod serve;
@@ -61,6 +62,8 @@ enum Command {
     Learn(learn::Options),
     /// Compare our speed and memory with PyTorch's on this machine
     Bench(bench::Options),
+    /// Measure what is promised of layouts on thread ranks: speed, memory, cost of checks, what plans say
+    Layouts(layouts::Options),
 }
 
 fn main() -> ExitCode {
@@ -89,6 +92,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Command::Goldens(options) => goldens::run(&root, &options),
         Command::Learn(options) => learn::run(&root, &options),
         Command::Bench(options) => bench::run(&root, &options),
+        Command::Layouts(options) => layouts::run(&root, &options),
     }
 }
 

@@ -24,6 +24,14 @@ pub enum Error {
         /// Who did not come.
         absent: Vec<Absence>,
     },
+    /// A rank that has done its part waits for the end of others, which give no sign of life.
+    #[error("rank {rank} is done and waits for the others, but {}", list(absent))]
+    Lost {
+        /// Who waits.
+        rank: usize,
+        /// Who is silent.
+        absent: Vec<Absence>,
+    },
     /// Two ranks make different calls.
     #[error(
         "rank {rank} is in {own}, but rank {peer} is in {other}; \
@@ -122,6 +130,13 @@ pub enum RankState {
         /// The announced limit.
         limit: Duration,
     },
+    /// It has announced long work, and its process gives no sign of life.
+    Lost {
+        /// The work.
+        what: Arc<str>,
+        /// For how long it has given none.
+        silence: Duration,
+    },
     /// Its work is done; it will not come.
     Ended,
 }
@@ -139,6 +154,13 @@ impl fmt::Display for Absence {
                 write!(
                     f,
                     "rank {rank} did not come: it is busy with {what}, announced for {limit:.1?}"
+                )
+            }
+            RankState::Lost { what, silence } => {
+                write!(
+                    f,
+                    "rank {rank} did not come: it was busy with {what} and has given no sign of life for \
+                     {silence:.1?}; it is stopped, or cannot be reached"
                 )
             }
             RankState::Ended => write!(f, "rank {rank} has ended and will not come"),

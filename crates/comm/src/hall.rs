@@ -45,6 +45,11 @@ struct Seat {
     /// When it last finished announced work: from then on it has the ordinary deadline again.
     freed: Option<Instant>,
     has_ended: bool,
+    /// When it last gave a sign of life, if it gives any: threads of one process stop together.
+    heard: Option<Instant>,
+    /// Whether it knows that all have ended.
+    #[cfg(feature = "mpi")]
+    has_left: bool,
     /// How far it said that it is.
     done: Option<f64>,
 }
@@ -84,6 +89,10 @@ impl Hall {
         let Everyone { seats, failure, within, .. } = &mut *everyone;
         let begin = || {
             let hall = Hall::new(seats.len(), self.deadline, self.checked);
+            // Signs of life are of processes, and so of all worlds.
+            for (seat, around) in hall.lock().seats.iter_mut().zip(&*seats) {
+                seat.heard = around.heard;
+            }
             if let Some((rank, error)) = failure {
                 hall.break_off(*rank, error);
             }
@@ -97,6 +106,71 @@ impl Hall {
         let mut everyone = self.lock();
         everyone.is_over = true;
         self.fail_locked(&mut everyone, rank, error.clone());
+    }
+
+    /// Whether all ranks know that no rank makes further calls.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn have_left(&self) -> bool {
+        self.lock().seats.iter().all(|seat| seat.has_left)
+    }
+
+    /// Whether a rank does.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn has_left(&self, rank: usize) -> bool {
+        self.lock().seats[rank].has_left
+    }
+
+    /// The rank knows that no rank makes further calls.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn leave(&self, rank: usize) {
+        self.lock().seats[rank].has_left = true;
+    }
+
+    /// Something came from a rank of another process, about this world or one within it.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn hear(&self, rank: usize) {
+        let mut everyone = self.lock();
+        everyone.seats[rank].heard = Some(Instant::now());
+        everyone.within.values().for_each(|hall| hall.hear(rank));
+    }
+
+    /// From now on every rank is expected to give signs of life.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn hear_all(&self) {
+        let now = Instant::now();
+        let mut everyone = self.lock();
+        everyone.seats.iter_mut().for_each(|seat| seat.heard = Some(now));
+        everyone.within.values().for_each(|hall| hall.hear_all());
+    }
+
+    /// Breaks the world if a rank that has not left gave no sign of life for as long as `rank`, which is done, waits.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn miss_silent(&self, rank: usize) {
+        let mut everyone = self.lock();
+        let seats = everyone.seats.iter().enumerate();
+        let silent = seats.filter(|(other, seat)| {
+            *other != rank
+                && !seat.has_left
+                && seat.silence().is_some_and(|own| own > self.deadline)
+        });
+        let absent: Vec<Absence> =
+            silent.map(|(other, _)| everyone.absence(other, self.deadline)).collect();
+        if !absent.is_empty() {
+            let error = Error::Lost { rank, absent };
+            self.fail_locked(&mut everyone, rank, error);
+        }
+    }
+
+    /// The failure that broke the world.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn failure(&self) -> Option<(usize, Error)> {
+        self.lock().failure.clone()
+    }
+
+    /// How long a rank waits for another.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// Remembers the call that a rank makes to another process.
@@ -131,7 +205,8 @@ impl Hall {
         let due: Vec<_> = absent.iter().map(|peer| everyone.due(*peer, start, self)).collect();
         let now = Instant::now();
         let overdue = absent.iter().zip(&due).filter(|(_, due)| **due <= now);
-        let overdue: Vec<_> = overdue.map(|(peer, _)| everyone.absence(*peer)).collect();
+        let overdue: Vec<_> =
+            overdue.map(|(peer, _)| everyone.absence(*peer, self.deadline)).collect();
         match overdue.is_empty() {
             true => Ok(due.into_iter().min().unwrap_or(now).saturating_duration_since(now)),
             false => Err(overdue),
@@ -277,6 +352,13 @@ impl Link for Hall {
     }
 }
 
+impl Seat {
+    /// For how long it gave no sign of life, if it gives any.
+    fn silence(&self) -> Option<Duration> {
+        self.heard.map(|heard| heard.elapsed())
+    }
+}
+
 impl Everyone {
     fn intact(&self) -> Result<()> {
         self.failure.as_ref().map_or(Ok(()), |(_, error)| Err(error.clone()))
@@ -318,18 +400,23 @@ impl Everyone {
             return start;
         }
         let freed = seat.freed.map(|freed| freed + hall.deadline);
-        let busy = seat.busy.iter().map(|work| work.until);
+        // Whoever works gives signs of life; a process that is stopped gives none.
+        let lost = seat.heard.map(|heard| heard + hall.deadline);
+        let busy =
+            seat.busy.iter().map(|work| lost.map_or(work.until, |lost| lost.min(work.until)));
         busy.chain(freed).fold(start + hall.deadline, Instant::max)
     }
 
-    fn absence(&self, rank: usize) -> Absence {
+    fn absence(&self, rank: usize, deadline: Duration) -> Absence {
         let seat = &self.seats[rank];
-        let state = match (&seat.last, seat.busy.last()) {
+        let silence = seat.silence().filter(|silence| *silence >= deadline);
+        let state = match (&seat.last, seat.busy.last(), silence) {
             _ if seat.has_ended => RankState::Ended,
-            (_, Some(work)) => RankState::Busy { what: work.what.clone(), limit: work.limit },
-            (None, None) => RankState::Silent,
-            (Some(call), None) if seat.is_waiting => RankState::Waiting(Box::new(call.clone())),
-            (Some(call), None) => RankState::After(Box::new(call.clone())),
+            (_, Some(work), Some(silence)) => RankState::Lost { what: work.what.clone(), silence },
+            (_, Some(work), None) => RankState::Busy { what: work.what.clone(), limit: work.limit },
+            (None, None, _) => RankState::Silent,
+            (Some(call), None, _) if seat.is_waiting => RankState::Waiting(Box::new(call.clone())),
+            (Some(call), None, _) => RankState::After(Box::new(call.clone())),
         };
         Absence { rank, state }
     }

@@ -143,6 +143,12 @@ impl Sampler {
         self.guidance[step].branches(tracks).len()
     }
 
+    /// Which of [`Sampler::branches`] a step is about, in the order of [`Sampler::inputs`].
+    pub fn places<T>(&self, tracks: &Tracks<T>, step: usize) -> Vec<usize> {
+        let (all, own) = (self.kinds(tracks), self.guidance[step].branches(tracks));
+        (0..all.len()).filter(|place| own.contains(&all[*place])).collect()
+    }
+
     /// The branches that any step needs for a scene with these tracks, the conditional one first.
     fn kinds<T>(&self, tracks: &Tracks<T>) -> Vec<Branch> {
         let steps = self.guidance.iter().map(|own| own.branches(tracks));

@@ -1,9 +1,12 @@
-//! Times layouts of two thread ranks against one rank, in turns:
-//! `cargo run --release --workspace --example ranks -- MODEL SIDE STEPS GUIDANCE ROUNDS LAYOUT..`.
+//! Times layouts of thread ranks against the first one, in turns:
+//! `cargo run --release --workspace --example ranks -- MODEL FRAMES SIDE STEPS GUIDANCE ROUNDS LAYOUT..`
+//! (`cargo xtask layouts` does that for what is promised of layouts).
 //!
 //! A layout is a letter of its axis with ranks of one thread each: `1` one rank, `2` one rank with two threads, `u` Ulysses,
-//! `c` CFG, `r` ring, `t` tensor, `p` PipeFusion of four patches; with a minus behind it, headers of calls are not compared.
-//! A line is the best of all rounds: seconds of the steps, and how long each rank waited for others.
+//! `c` CFG, `r` ring, `t` tensor, `p` PipeFusion of four patches, `s` of whole sequences in as many patches as stages, `d`
+//! replicas with a sample each; two ranks if no number is behind it. With a minus at the end, headers of calls are not
+//! compared. A line is the best of all rounds: seconds of the steps, and how long each rank waited for others; then the memory
+//! of the process at its most, whatever it ran.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::path::Path;
@@ -56,28 +59,34 @@ impl Frames for Nobody {
 
 /// What a letter stands for: ranks along an axis, threads of each, whether headers are compared.
 fn layout(name: &str) -> (Layout, usize, bool) {
-    let (letter, checked) = match name.strip_suffix('-') {
-        Some(letter) => (letter, false),
+    let (whole, checked) = match name.strip_suffix('-') {
+        Some(whole) => (whole, false),
         None => (name, true),
     };
-    let (axis, degree, threads) = match letter {
-        "1" => (Axis::Data, 1, 1),
-        "2" => (Axis::Data, 1, 2),
-        "u" => (Axis::Ulysses, 2, 1),
-        "c" => (Axis::Cfg, 2, 1),
-        "r" => (Axis::Ring, 2, 1),
-        "t" => (Axis::Tensor, 2, 1),
-        "p" => (Axis::Pipeline, 2, 1),
+    if let "1" | "2" = whole {
+        return (Layout::new(1, MeshShape::default()), whole.parse().unwrap(), checked);
+    }
+    let (letter, degree) = whole.split_at(1);
+    let axis = match letter {
+        "u" => Axis::Ulysses,
+        "c" => Axis::Cfg,
+        "r" => Axis::Ring,
+        "t" => Axis::Tensor,
+        "p" | "s" => Axis::Pipeline,
+        "d" => Axis::Data,
         other => panic!("there is no layout {other}"),
     };
+    let degree = if degree.is_empty() { 2 } else { degree.parse().unwrap() };
     let mut layout = Layout::new(degree, MeshShape::default().with(axis, degree));
-    layout.pipeline.patches = (axis == Axis::Pipeline).then_some(4);
-    (layout, threads, checked)
+    layout.pipeline.patches = (letter == "p").then_some(4);
+    (layout, 1, checked)
 }
 
 /// Seconds of the steps on the slowest rank, and how long each rank waited.
 fn run(pipeline: &Pipeline, request: &Request, name: &str) -> (f64, Vec<f64>) {
     let (layout, threads, checked) = layout(name);
+    let count = layout.mesh.degree(Axis::Data);
+    let request = &Request { count, ..request.clone() };
     let plan = Plan::new(&layout, &pipeline.workload(request).unwrap()).unwrap();
     let shared = Mutex::new(pipeline.clone());
     let ranks = Ranks { threads, checked, ..Ranks::new(layout.ranks) };
@@ -98,13 +107,13 @@ fn run(pipeline: &Pipeline, request: &Request, name: &str) -> (f64, Vec<f64>) {
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [model, side, steps, guidance, rounds, layouts @ ..] = &words[..] else {
-        panic!("MODEL SIDE STEPS GUIDANCE ROUNDS LAYOUT..");
+    let [model, frames, side, steps, guidance, rounds, layouts @ ..] = &words[..] else {
+        panic!("MODEL FRAMES SIDE STEPS GUIDANCE ROUNDS LAYOUT..");
     };
     let side = side.parse().unwrap();
     let request = Request {
         prompts: vec!["a fox".to_owned()],
-        frames: Some(1),
+        frames: Some(frames.parse().unwrap()),
         height: Some(side),
         width: Some(side),
         steps: Some(steps.parse().unwrap()),
@@ -130,4 +139,8 @@ fn main() {
             println!("best {name:<3} {seconds:7.2} s, {times:.2}x, waited {waited:.2?}");
         }
     }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = most.and_then(|most| most.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    println!("memory {:.1} MiB", kibibytes.unwrap_or(0) as f64 / 1024.0);
 }

@@ -9,7 +9,7 @@ use families::{Condition, EntersAs};
 use folder::Weight;
 use nn::Precision;
 use parallel::Workload;
-use parallel::cost::Network;
+use parallel::cost::Run;
 
 use crate::job::Job;
 use crate::pipeline::{Pipeline, Residency};
@@ -70,16 +70,13 @@ impl Estimate {
 }
 
 impl Pipeline {
-    /// What a job will take, whose transformer is `network`.
+    /// What a job will take, whose steps are `run`.
     pub(crate) fn estimate(
         &self,
         request: &Request,
         job: &Job,
-        (network, workload): (&Network, &Workload),
+        (run, workload): (&Run, &Workload),
     ) -> Estimate {
-        let passes =
-            (0..job.sampler.steps().len()).map(|step| job.sampler.predictions(&job.tracks, step));
-        let passes = passes.sum::<usize>() * job.samples;
         let decode = if job.only_audio { 0.0 } else { self.decoding(job) };
         let enlarge =
             self.upsampler.as_ref().zip(job.first.as_ref()).map_or(0.0, |(own, first)| {
@@ -89,14 +86,14 @@ impl Pipeline {
         let stages = [
             ("encode", if job.captions.is_some() { 0.0 } else { self.encoding(request, job) }),
             ("condition", self.conditioning(job, decode)),
-            ("denoise", passes as f64 * network.operations()),
+            ("denoise", run.operations() * job.samples as f64),
             ("enlarge", enlarge),
             ("decode", decode * job.samples as f64),
         ];
         let stages = stages.map(|(stage, operations)| StageWork { stage, operations });
         let tokens: usize = workload.tokens.into_iter().sum();
         let together = samples_together(tokens).min(job.samples) as u64;
-        let denoise = together * F32 * network.activations() as u64;
+        let denoise = together * F32 * run.whole().activations() as u64;
         let computed = denoise.max(self.decoded_bytes(request, job));
         let (weights, mapped) = self.weight_bytes();
         let bytes = PROGRAM + weights + computed + computed / LOST;

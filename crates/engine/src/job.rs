@@ -184,13 +184,23 @@ impl Pipeline {
     /// # Errors
     /// It does not fit the model.
     pub fn workload(&self, request: &Request) -> Result<Workload> {
-        self.workload_of(request, &self.job(request)?)
+        self.least_workload(request, &self.job(request)?)
     }
 
-    /// The same of a request that is checked.
+    /// The same of a request that is checked. Where a clip is made smaller first, a layout must fit that one too, which has
+    /// fewer tokens.
+    pub(crate) fn least_workload(&self, request: &Request, job: &Job) -> Result<Workload> {
+        let own = self.workload_of(request, job)?;
+        let Some(first) = &job.first else { return Ok(own) };
+        let Workload { tokens, own_tokens, .. } = self.workload_of(request, first)?;
+        Ok(Workload { tokens, own_tokens, ..own })
+    }
+
+    /// What one of the stages of a request asks of it.
     pub(crate) fn workload_of(&self, request: &Request, job: &Job) -> Result<Workload> {
         let model = self.description();
-        let own = (!job.only_audio).then(|| tokens(model, job.latents));
+        // A clip that is only looked at has tokens too.
+        let own = job.tracks.video.map(|()| tokens(model, job.latents));
         let references = beside(model, &job.given, job.latents)?;
         let network = &model.transformers[0].network;
         Ok(Workload {

@@ -445,7 +445,7 @@ impl Pipeline {
         let needed = match staged.filter(|own| *own != (0..self.depth())) {
             Some(blocks) => {
                 let workload = self.workload_of(request, job)?;
-                Some(self.network_of(job, &workload)?.names(blocks))
+                Some(self.run_of(job, &workload)?.whole().names(blocks))
             }
             None => None,
         };

@@ -117,12 +117,12 @@ impl Pipeline {
         let job = self.job(request)?;
         let used = self.used(request, &job);
         let workload = self.workload_of(request, &job)?;
-        let network = self.network_of(&job, &workload)?;
-        let mut estimate = self.estimate(request, &job, (&network, &workload));
+        let run = self.run_of(&job, &workload)?;
+        let mut estimate = self.estimate(request, &job, (&run, &workload));
         if let Some(first) = &job.first {
             let workload = self.workload_of(request, first)?;
-            let network = self.network_of(first, &workload)?;
-            estimate = estimate.after(self.estimate(request, first, (&network, &workload)));
+            let run = self.run_of(first, &workload)?;
+            estimate = estimate.after(self.estimate(request, first, (&run, &workload)));
         }
         Ok(Plan { request: request.clone(), job, used, estimate })
     }

@@ -14,7 +14,7 @@ use folder::Weight;
 use kernels::Activation;
 use nn::{
     Attention, Bias, Context, Forward, Inputs, Linear, Make, Mask, Normalize, Packed, Part,
-    Precision, Project, Provider, Qkv, Reach, RmsNorm, Site, Split, Weights,
+    Precision, Project, Provider, Qkv, Reach, RmsNorm, Site, Split, Tracks, Weights,
 };
 use parallel::cost::{self, Mixing, Product, Rows, Stream, Work};
 use parallel::{Splits, Workload, split_of};
@@ -216,32 +216,72 @@ impl Pipeline {
     /// It does not fit the model.
     pub fn work(&self, request: &Request) -> Result<Work> {
         let job = self.job(request)?;
+        let jobs = job.first.as_deref().into_iter().chain([&job]);
+        let mut runs = Vec::new();
+        for own in jobs {
+            runs.push(self.run_of(own, &self.workload_of(request, own)?)?);
+        }
         let workload = self.workload_of(request, &job)?;
-        let network = self.network_of(&job, &workload)?;
-        let estimate = self.estimate(request, &job, (&network, &workload));
+        let last = runs.last().expect("a request has a stage");
+        let (whole, estimate) = (last.whole(), self.estimate(request, &job, (last, &workload)));
         let of = |stage: &str| {
             let stages = estimate.stages.iter().filter(|own| own.stage == stage);
             stages.map(|own| own.operations).sum::<f64>()
         };
         let (weights, _) = self.weight_bytes();
         let tokens: usize = workload.tokens.into_iter().sum();
-        let experts: Vec<usize> =
-            job.sampler.steps().iter().map(|own| self.description.expert(own.timestep)).collect();
         Ok(Work {
-            switches: (1..experts.len()).filter(|at| experts[*at] != experts[at - 1]).collect(),
-            steps: job.sampler.steps().len(),
-            before: of("encode") + of("condition"),
+            before: of("encode") + of("condition") + of("enlarge"),
             decode: of("decode") / job.samples as f64,
             decode_bytes: self.decoded_bytes(request, &job),
-            other_bytes: weights.saturating_sub(network.bytes()),
+            other_bytes: weights.saturating_sub(whole.bytes()),
             together: samples_together(tokens).min(job.samples),
-            network,
-            workload,
+            workload: self.least_workload(request, &job)?,
+            runs,
         })
     }
 
-    pub(crate) fn network_of(&self, job: &Job, workload: &Workload) -> Result<cost::Network> {
-        let (inputs, kinds) = self.few_tokens(job, workload)?;
+    /// What the steps of a job ask of the transformer.
+    pub(crate) fn run_of(&self, job: &Job, workload: &Workload) -> Result<cost::Run> {
+        let sampler = &job.sampler;
+        let (scene, kinds) = self.few_tokens(job, workload)?;
+        let (tracks, context) =
+            (scene.tracks(), scene.tracks().first().map(|own| own.context.clone()));
+        let branches = sampler.branches(&scene, context.as_ref())?;
+        let start = sampler.start(&scene, &Noise::from_seed(0, 0, 1));
+        let tokens = start.map(|(tokens, _)| tokens);
+        let mut run = cost::Run::default();
+        // Which network each branch is.
+        let mut networks: Vec<Option<usize>> = vec![None; branches.len()];
+        let mut experts = Vec::new();
+        for (step, at) in sampler.steps().iter().enumerate() {
+            experts.push(self.description.expert(at.timestep));
+            let places = sampler.places(&tracks, step);
+            if places.iter().any(|place| networks[*place].is_none()) {
+                let all = sampler.inputs(&branches, &tokens, step);
+                for (place, inputs) in places.iter().zip(all) {
+                    let found = self.network_of(&inputs, &kinds, job, workload)?;
+                    let known = run.networks.iter().position(|own| *own == found);
+                    networks[*place] = Some(known.unwrap_or_else(|| {
+                        run.networks.push(found);
+                        run.networks.len() - 1
+                    }));
+                }
+            }
+            run.steps.push(places.into_iter().filter_map(|place| networks[place]).collect());
+        }
+        run.switches = (1..experts.len()).filter(|at| experts[*at] != experts[at - 1]).collect();
+        Ok(run)
+    }
+
+    /// What a branch of a job asks of the transformer.
+    fn network_of(
+        &self,
+        inputs: &Inputs,
+        kinds: &Kinds,
+        job: &Job,
+        workload: &Workload,
+    ) -> Result<cost::Network> {
         let weights = self.transformers[0].weights();
         let known: BTreeMap<&str, &Weight> =
             weights.iter().map(|own| (own.name.as_str(), own)).collect();
@@ -249,19 +289,19 @@ impl Pipeline {
         let recorder =
             Recorder { asked: Arc::default(), splits, known: &known, device: Device::flex() };
         let mut seen = BTreeSet::new();
-        let mut part = || self.part(recorder.take(), &kinds, &known, &mut seen);
+        let mut part = || self.part(recorder.take(), kinds, &known, &mut seen);
         let (network, weights) =
             (&self.description.transformers[0].network, Weights::new(&recorder));
         let mut blind = Blind(Arc::clone(&recorder.asked));
-        let shared = network.shared(&weights, &inputs)?;
+        let shared = network.shared(&weights, inputs)?;
         let mut own = cost::Network { shared: part(), ..cost::Network::default() };
-        let mut stream = network.embed(&weights, &inputs, &shared)?;
-        (own.embed, own.streams) = (part(), vec![streams(&stream, &kinds)]);
+        let mut stream = network.embed(&weights, inputs, &shared)?;
+        (own.embed, own.streams) = (part(), vec![streams(&stream, kinds)]);
         for block in 0..network.depth() {
             let pass = Forward { weights: &weights, shared: &shared, attention: &mut blind };
             stream = network.block(block, stream, pass)?;
             own.blocks.push(part());
-            own.streams.push(streams(&stream, &kinds));
+            own.streams.push(streams(&stream, kinds));
         }
         let predicted = network.head(&weights, stream, &shared)?;
         own.head = part();
@@ -270,7 +310,8 @@ impl Pipeline {
             Stream { rows: kinds.rows(count), width }
         };
         own.predictions = predicted.into_iter().map(stream).collect();
-        let made = workload.own_tokens.zip(self.made_channels());
+        let made = makes(job).zip(workload.own_tokens).map(|((), own)| own);
+        let made = made.zip(self.made_channels());
         own.made = made
             .into_iter()
             .map(|(spread, width)| Stream { rows: Rows { spread, ..Rows::default() }, width })
@@ -279,10 +320,10 @@ impl Pipeline {
     }
 
     /// Values of a token that a solver makes.
-    fn made_channels(&self) -> nn::Tracks<usize> {
+    fn made_channels(&self) -> Tracks<usize> {
         let model = &self.description;
         let patch: usize = model.geometry.patch.iter().product();
-        nn::Tracks {
+        Tracks {
             video: Some(model.vae.latent_channels() * patch),
             audio: model.sound.as_ref().map(Sound::channels),
         }
@@ -336,8 +377,8 @@ impl Pipeline {
         part
     }
 
-    /// Inputs of few tokens of every kind that a job has, and what they stand for.
-    fn few_tokens(&self, job: &Job, workload: &Workload) -> Result<(Inputs, Kinds)> {
+    /// A scene of few tokens of every kind that a job has, and what they stand for.
+    fn few_tokens(&self, job: &Job, workload: &Workload) -> Result<(Scene, Kinds)> {
         let (model, device) = (&self.description, &Device::flex());
         let image = model.image_tokens;
         let fixed = image.flatten();
@@ -385,10 +426,7 @@ impl Pipeline {
                 Track::new(TrackKind::Generated, model.geometry.audio(&latents), context.clone())
             }),
         };
-        let start = job.sampler.start(&scene, &Noise::from_seed(0, 0, 1));
-        let tokens = start.map(|(tokens, _)| tokens);
-        let mut inputs = job.sampler.inputs(&[scene], &tokens, 0);
-        Ok((inputs.swap_remove(0), kinds))
+        Ok((scene, kinds))
     }
 
     fn few_video(&self, tokens: usize, context: &Context, job: &Job) -> Result<Track> {
@@ -404,6 +442,15 @@ impl Pipeline {
             track.beside = Some(Tensor::zeros([1, tokens, beside], device));
         }
         Ok(track)
+    }
+}
+
+/// The tracks that the solver makes; the others are given whole.
+fn makes(job: &Job) -> Tracks<()> {
+    let any = |lacks: fn(&GivenMedia) -> bool| job.given.iter().any(lacks);
+    Tracks {
+        video: job.tracks.video.filter(|()| any(|own| !own.is_whole_clip())),
+        audio: job.tracks.audio.filter(|()| any(|own| own.audio.is_none())),
     }
 }
 

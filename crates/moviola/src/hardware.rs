@@ -170,7 +170,7 @@ pub(crate) fn machine() -> [u64; 2] {
 /// # Errors
 /// Our own file of this kind of machine cannot be read.
 pub(crate) fn of(work: &Work, [cores, room]: [u64; 2]) -> Outcome<Hardware> {
-    let mapped = work.network.bytes() + work.other_bytes;
+    let mapped = work.network().bytes() + work.other_bytes;
     let hosts = if Process::of_job().is_some() { None } else { Some(1) };
     Ok(Hardware {
         memory: room.saturating_add(mapped),

@@ -49,6 +49,7 @@ pub fn run<T: Send, E: Send + fmt::Display>(
     }
     let pool = ranks.pool(rank)?;
     let hall = Arc::new(Hall::new(size, ranks.deadline, ranks.checked));
+    hall.hear_all();
     let (outgoing, letters) = channel();
     let root = Arc::clone(&hall);
     let link = MpiLink { hall: Arc::clone(&hall), root, number: 0, rank, size, outgoing };
@@ -58,6 +59,11 @@ pub fn run<T: Send, E: Send + fmt::Display>(
         deliver(&mut postman, &hall, &letters, || body.is_finished());
         body.join().expect("a rank's panic is caught on its own thread")
     })?;
+    // A rank that missed another after its own part was done has not failed so far.
+    if let Some((_, error @ Error::Lost { .. })) = hall.failure().filter(|(by, _)| *by == rank) {
+        postman.finish(true);
+        return Err(error);
+    }
     Ok(Ended { result, postman: Some(postman), broken: hall.broken_by().is_some() })
 }
 
@@ -101,7 +107,8 @@ impl<T> Ended<T> {
     }
 }
 
-/// Carries messages until the rank has ended, all it sent is gone, and all others have ended too.
+/// Carries messages until the rank has ended, all it sent is gone, and all know that all others have ended too. Meanwhile
+/// it tells the others that this process runs, and breaks the world if one gives no such sign to a rank that is done.
 fn deliver(
     postman: &mut Postman,
     hall: &Hall,
@@ -112,16 +119,28 @@ fn deliver(
     let (mut rest, mut next) = (false, None);
     // Since when the job is known to have failed.
     let mut failed: Option<Instant> = None;
+    let mut pulse = Pulse::new(hall.deadline());
+    let others: Vec<usize> = (0..postman.size).filter(|to| *to != postman.rank).collect();
     loop {
         let mut busy = next.is_some();
+        if pulse.was_stopped() {
+            // Whoever stopped this process may have stopped them all.
+            hall.hear_all();
+        }
+        if pulse.is_due() && !hall.has_left(postman.rank) {
+            others.iter().for_each(|to| postman.send(*to, (0, Message::Alive)));
+        }
         while let Some(letter) = next.take().or_else(|| letters.try_recv().ok()) {
             let Letter { to, world, message } = letter;
             postman.send(to, (world, message));
             busy = true;
         }
         for (from, bytes) in postman.receive() {
-            busy = true;
-            match Message::decode(&bytes) {
+            hall.hear(from);
+            let message = Message::decode(&bytes);
+            // A sign of life is nothing that moves.
+            busy |= !matches!(message, Some((_, Message::Alive)));
+            match message {
                 Some((0, message)) => hand_over(hall, from, message),
                 Some((world, message)) => {
                     hand_over(&hall.inner(world), from, message);
@@ -137,8 +156,20 @@ fn deliver(
                 return;
             }
         }
-        if rest && !sending && hall.have_ended() {
-            return;
+        if rest && failed.is_none() {
+            if hall.have_ended() && !hall.has_left(postman.rank) {
+                hall.leave(postman.rank);
+                others.iter().for_each(|to| postman.send(*to, (0, Message::Left)));
+            }
+            if !sending && hall.have_left() {
+                return;
+            }
+            hall.miss_silent(postman.rank);
+            if let Some((_, error)) = hall.failure() {
+                others
+                    .iter()
+                    .for_each(|to| postman.send(*to, (0, Message::Failed(error.to_string()))));
+            }
         }
         // What was put into the box before the end is seen in the round after it.
         rest = has_ended() && !busy;
@@ -148,6 +179,8 @@ fn deliver(
 
 fn hand_over(hall: &Hall, from: usize, message: Message) {
     match message {
+        Message::Alive => {}
+        Message::Left => hall.leave(from),
         Message::Post(slot, post) => _ = hall.post(slot, post),
         Message::StartWork(what, limit) => hall.start_work(from, &what, limit),
         Message::FinishWork => hall.finish_work(from),
@@ -155,6 +188,37 @@ fn hand_over(hall: &Hall, from: usize, message: Message) {
         Message::Failed(reason) => _ = hall.fail(from, Error::Elsewhere { rank: from, reason }),
         Message::Ended => hall.end(from),
         Message::CalledOff => hall.call_off(),
+    }
+}
+
+/// When to tell the others that this process runs: several times within the time that a rank is waited for.
+struct Pulse {
+    interval: Duration,
+    next: Instant,
+    last_round: Instant,
+}
+
+impl Pulse {
+    fn new(deadline: Duration) -> Pulse {
+        let interval = (deadline / 4).clamp(Duration::from_millis(50), Duration::from_secs(15));
+        let now = Instant::now();
+        Pulse { interval, next: now, last_round: now }
+    }
+
+    /// Whether so much time has passed since the last round that this process cannot have run.
+    fn was_stopped(&mut self) -> bool {
+        let passed = self.last_round.elapsed();
+        self.last_round = Instant::now();
+        passed > 2 * self.interval
+    }
+
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + self.interval;
+        }
+        is_due
     }
 }
 

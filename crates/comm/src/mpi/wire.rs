@@ -25,6 +25,10 @@ pub(super) enum Message {
     Done(f64),
     /// What is done is not wanted any more.
     CalledOff,
+    /// The sender's process runs.
+    Alive,
+    /// The sender knows that all have ended; nothing comes from it any more.
+    Left,
 }
 
 /// Types that travel; their place is their code.
@@ -69,6 +73,8 @@ impl Message {
                 out.number(done.to_bits());
             }
             Message::CalledOff => out.number(6),
+            Message::Alive => out.number(7),
+            Message::Left => out.number(8),
         }
         out.0
     }
@@ -88,6 +94,8 @@ impl Message {
             4 => Message::Ended,
             5 => Message::Done(f64::from_bits(reader.number()?)),
             6 => Message::CalledOff,
+            7 => Message::Alive,
+            8 => Message::Left,
             _ => return None,
         };
         reader.0.is_empty().then_some((world, message))
@@ -336,5 +344,9 @@ mod tests {
         assert!(matches!(failed, Some((1, Message::Failed(why))) if why == "rank 2 fell"));
         let off = Message::decode(&Message::CalledOff.encode(2));
         assert!(matches!(off, Some((2, Message::CalledOff))));
+        let alive = Message::decode(&Message::Alive.encode(0));
+        assert!(matches!(alive, Some((0, Message::Alive))));
+        let left = Message::decode(&Message::Left.encode(0));
+        assert!(matches!(left, Some((0, Message::Left))));
     }
 }

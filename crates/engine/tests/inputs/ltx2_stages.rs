@@ -6,8 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use comm::{Axis, MeshShape};
 use data::media::Frame as Picture;
 use engine::{Enlarging, Error, Field, Given, Media, Pipeline, Request, Setup, Silent, Solving};
+use parallel::cost::Run;
+use parallel::{Layout, Plan};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -140,6 +143,29 @@ fn a_seed_is_one_clip_in_two_stages() {
     let enlarging = Enlarging { levels: Some(levels), ..Enlarging::default() };
     let after = Request { enlarging: Some(enlarging), ..alone.clone() };
     assert_ne!(made(&after), made(&alone));
+}
+
+/// A plan counts the steps of both stages, each with its own branches and tokens, and a layout must fit the smaller clip too.
+#[test]
+fn both_stages_are_planned() {
+    let golden = Golden::read(FILE);
+    let temporary = tempfile::tempdir().unwrap();
+    let (request, pipeline) = asked(&golden, "twice", temporary.path());
+    // The initial latents are those of the first stage.
+    let request = Request { noise: None, ..request };
+    let work = pipeline.work(&request).unwrap();
+    let alone = pipeline.workload(&Request { enlarging: None, ..request }).unwrap();
+    let [first, second] = &work.runs[..] else { panic!("{} runs", work.runs.len()) };
+    let branches = |run: &Run| run.steps.iter().map(Vec::len).max().unwrap();
+    assert_eq!((branches(first), branches(second)), (work.workload.branches, 1));
+    let tokens = |run: &Run| run.whole().streams[0][0].rows.spread;
+    assert_eq!(tokens(second), alone.tokens.video.unwrap());
+    assert_eq!(tokens(first), work.workload.tokens.video.unwrap());
+    assert!(4 * tokens(first) <= tokens(second), "{} and {}", tokens(first), tokens(second));
+    let ranks = tokens(first) + 1;
+    let layout = Layout::new(ranks, MeshShape::default().with(Axis::Ring, ranks));
+    let refused = Plan::new(&layout, &work.workload).unwrap_err();
+    assert!(refused.axis == "ring" && refused.reason.contains("the nearest is"), "{refused}");
 }
 
 /// What two stages cannot do is refused by the name of what asked for it.

@@ -29,7 +29,7 @@ pub(crate) struct Asked {
 
 /// Blocks and heads of the models that layouts are tried with: golden ones have too few to be shared by many.
 const DEPTH: usize = 3;
-const HEADS: usize = 6;
+pub(crate) const HEADS: usize = 6;
 const HEAD_WIDTH: usize = 12;
 
 /// A model of the table with its parameters, and the engine around it.
@@ -54,19 +54,7 @@ pub(crate) fn models() -> Vec<Model> {
     let setup = Setup::new(&Device::flex());
     let mut all = Vec::new();
     for path in folders() {
-        let path = &with_heads(&path, temporary.path());
-        let folder = ModelFolder::open(path).unwrap();
-        let description = families::describe(&folder).unwrap();
-        let network = &description.transformers[0].network;
-        let store = Store::declared(|weights| network.declare(weights), parameter).unwrap();
-        for transformer in &description.transformers {
-            write(&path.join(transformer.component), &store);
-        }
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let mut pipeline = Pipeline::open(path, &setup).unwrap();
-        pipeline.open_all().unwrap();
-        let folder = Some((Arc::clone(&temporary), path.clone()));
-        all.push(Model { name, description, store, pipeline, folder });
+        all.push(of_folder(&path, HEAD_WIDTH, &temporary));
     }
     for family in FAMILIES.iter().filter(|family| family.scratch.is_some()) {
         all.push(anew(family.name, described(family, Some(250)), &setup));
@@ -82,6 +70,21 @@ pub(crate) fn models() -> Vec<Model> {
         }
     }
     all
+}
+
+/// A model of a golden folder whose heads are so wide, with weights of its own.
+pub(crate) fn of_folder(golden: &Path, head_width: usize, temporary: &Arc<TempDir>) -> Model {
+    let path = with_heads(golden, temporary.path(), head_width);
+    let description = families::describe(&ModelFolder::open(&path).unwrap()).unwrap();
+    let network = &description.transformers[0].network;
+    let store = Store::declared(|weights| network.declare(weights), parameter).unwrap();
+    for transformer in &description.transformers {
+        write(&path.join(transformer.component), &store);
+    }
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let mut pipeline = Pipeline::open(&path, &Setup::new(&Device::flex())).unwrap();
+    pipeline.open_all().unwrap();
+    Model { name, description, store, pipeline, folder: Some((Arc::clone(temporary), path)) }
 }
 
 /// As few channels as there can be, so that tests are quick.
@@ -106,7 +109,7 @@ fn anew(name: &str, description: Description, setup: &Setup) -> Model {
 }
 
 /// A copy of a golden folder whose transformers have more heads, without their weights.
-fn with_heads(golden: &Path, temporary: &Path) -> PathBuf {
+fn with_heads(golden: &Path, temporary: &Path, head_width: usize) -> PathBuf {
     let copy = temporary.join(golden.file_name().unwrap());
     copy_folder(golden, &copy);
     for transformer in ["transformer", "transformer_2"] {
@@ -125,10 +128,10 @@ fn with_heads(golden: &Path, temporary: &Path) -> PathBuf {
                 continue;
             }
             value[key("num_attention_heads")] = json!(HEADS);
-            value[key("attention_head_dim")] = json!(HEAD_WIDTH);
+            value[key("attention_head_dim")] = json!(head_width);
             for width in ["cross_attention_dim", "added_kv_proj_dim"].map(key) {
                 if is_number(&value, &width) {
-                    value[width] = json!(HEADS * HEAD_WIDTH);
+                    value[width] = json!(HEADS * head_width);
                 }
             }
         }

@@ -9,6 +9,7 @@ mod decoding;
 mod fold;
 mod layouts;
 mod loading;
+mod narrow;
 mod pairs;
 #[cfg(feature = "mpi")]
 mod processes;

@@ -4,9 +4,10 @@
 use burn::tensor::Device;
 use engine::{Pipeline, Request, Setup};
 use folder::ModelFolder;
+use nn::Parameter;
 
 use crate::asked::{Model, models, requests};
-use crate::cases::{self, Law, layout};
+use crate::cases::{self, Case, Law, layout};
 use crate::runs::{check_request, latents};
 
 const STEPS: usize = 4;
@@ -51,5 +52,53 @@ fn noise_belongs_to_the_element() {
         check_request((&model, what), &request, &cases::WHOLE_SEQUENCES);
         check_request((&model, what), &request, &cases::PATCHES);
         check_request((&model, what), &request, &cases::PATCHES_AND_ELSE);
+    }
+}
+
+/// The same model whose tokens do not look at each other, but at their text: what attentions find is multiplied by zero.
+fn without_mixing(model: &Model) -> Model {
+    let mut store = model.store.clone();
+    let is_text = |name: &str| name.contains("attn2.");
+    let zeroed: Vec<(String, Parameter)> = store
+        .iter()
+        .filter(|(name, _)| name.ends_with("to_out.0.weight") && !is_text(name))
+        .map(|(name, own)| {
+            let values = own.values.zeros_like();
+            (name.to_owned(), Parameter { values, shape: own.shape.clone() })
+        })
+        .collect();
+    assert!(zeroed.len() >= 3, "{}: {} attentions", model.name, zeroed.len());
+    zeroed.into_iter().for_each(|(name, own)| store.insert(name, own));
+    let mut pipeline = model.pipeline.clone();
+    for expert in 0..model.description.transformers.len() {
+        pipeline.replace_transformer(expert, store.clone()).unwrap();
+    }
+    let (description, folder) = (model.description.clone(), model.folder.clone());
+    Model { name: format!("{} without mixing", model.name), description, store, pipeline, folder }
+}
+
+/// Where tokens do not look at each other no key is stale, so patches make what the whole sequence makes, to the bit: each
+/// draws the noise of its own region and goes on from the solver's memory of it. One rank with the same patches runs the same
+/// code, and could not tell another region from its own.
+#[test]
+fn patches_know_their_region() {
+    let fresh = |(degrees, patches, warmup, law): Case| {
+        let law = if matches!(law, Law::StaleBits) { Law::Bits } else { Law::Rounding };
+        (degrees, patches, warmup, law)
+    };
+    let cases = [&cases::PATCHES[..], &cases::PATCHES_AND_ELSE].concat();
+    let cases: Vec<Case> = cases.into_iter().map(fresh).collect();
+    let models = models();
+    let own: Vec<&Model> = models.iter().filter(|model| model.folder.is_some()).collect();
+    let check = |model: &Model| {
+        for (what, request) in requests(&model.description) {
+            let request = Request { steps: Some(STEPS), ..request };
+            check_request((model, what), &request, &cases);
+        }
+    };
+    own.iter().for_each(|model| check(&without_mixing(model)));
+    for (name, solver) in SOLVERS {
+        let model = own.iter().find(|own| own.name == name).unwrap();
+        check(&without_mixing(&solved(model, solver)));
     }
 }

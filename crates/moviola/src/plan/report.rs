@@ -62,10 +62,10 @@ impl Report<'_> {
             .collect();
         let mut text = format!(
             "{name}: {:.3} billion parameters, {} blocks, {}, {} steps, {} predictions a step\n{}: {}\n\n",
-            work.network.parameters() as f64 / 1e9,
+            work.network().parameters() as f64 / 1e9,
             work.workload.depth,
             tokens.join(", "),
-            work.steps,
+            work.steps(),
             work.workload.branches,
             hardware.name,
             flags(&chosen.plan),
@@ -166,8 +166,8 @@ impl Report<'_> {
             .collect();
         json!({
             "model": name,
-            "parameters": work.network.parameters(),
-            "steps": work.steps,
+            "parameters": work.network().parameters(),
+            "steps": work.steps(),
             "branches": work.workload.branches,
             "hardware": hardware.name,
             "memory_bytes": hardware.memory,

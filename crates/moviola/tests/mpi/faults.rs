@@ -29,11 +29,36 @@ fn work(fault: &str, group: &Group) -> comm::Result<()> {
             std::thread::sleep(3 * DEADLINE);
             Ok(())
         }
+        (1, "stopped at work" | "stopped at the end") => {
+            let _work = group.busy("the decoding of a clip", Duration::from_secs(3600));
+            stop_this_process();
+            Ok(())
+        }
+        (1, "long work" | "long work at the end") => {
+            let work = group.busy("the decoding of a clip", Duration::from_secs(3600));
+            std::thread::sleep(2 * DEADLINE);
+            drop(work);
+            match fault {
+                "long work" => group.named("the loss").all_reduce(part(3)).map(drop),
+                _ => Ok(()),
+            }
+        }
+        (0, "stopped at the end" | "long work at the end") => Ok(()),
+        (0, "long work") => group.named("the loss").all_reduce(part(3)).map(drop),
         _ => {
             group.named("the loss").all_reduce(part(3))?;
             group.named("the norm").all_reduce(part(3)).map(drop)
         }
     }
+}
+
+/// Stops as a process does that is debugged, or whose machine swaps: all its threads.
+fn stop_this_process() {
+    // What it does is told before.
+    std::thread::sleep(DEADLINE / 8);
+    let own = std::process::id().to_string();
+    assert!(Command::new("kill").args(["-STOP", &own]).status().unwrap().success());
+    std::thread::sleep(Duration::from_secs(3600));
 }
 
 /// A rank of one of the jobs below: in a process that `mpirun` starts, and in no other.
@@ -65,6 +90,28 @@ fn job(fault: &str) -> (String, Option<i32>) {
     let told =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     (told.concat(), output.status.code())
+}
+
+/// Work that is announced may take long, and a process that is stopped in it is missed all the same: by those who wait for
+/// it in a call, and by those who have done their part.
+#[test]
+fn a_process_that_is_stopped_at_work_is_missed() {
+    for fault in ["long work", "long work at the end"] {
+        let (told, code) = job(fault);
+        assert_eq!(code, Some(0), "{fault}: {told}");
+    }
+    let cases = [
+        ("stopped at work", "rank 0 waited"),
+        ("stopped at the end", "rank 0 is done and waits for the others, but"),
+    ];
+    for (fault, who) in cases {
+        let (told, code) = job(fault);
+        assert!(code.is_some_and(|code| code != 0), "{fault}: {code:?}: {told}");
+        let lost = "rank 1 did not come: it was busy with the decoding of a clip and has given no sign of life";
+        for words in [who, lost] {
+            assert!(told.contains(words), "{fault}: no `{words}` in {told}");
+        }
+    }
 }
 
 #[test]

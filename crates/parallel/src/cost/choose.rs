@@ -28,7 +28,7 @@ impl Candidate {
     /// A plan with what it costs.
     pub fn of(plan: Plan, work: &Work, hardware: &Hardware) -> Candidate {
         let forecast = forecast(&plan, work, hardware);
-        let exact = work.exact_steps(&plan) >= work.steps || plan.patches() == 1;
+        let exact = !work.is_patched(&plan) || plan.patches() == 1;
         let fits = forecast.host_bytes <= hardware.memory;
         let mesh = plan.layout().mesh;
         let same_bits = exact && mesh.degree(Axis::Ring) * mesh.degree(Axis::Tensor) == 1;

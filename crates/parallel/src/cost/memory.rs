@@ -5,7 +5,7 @@ use comm::Axis;
 use super::RankForecast;
 use super::hardware::Hardware;
 use super::network::{Network, Part, Stream, Work};
-use super::share::{Share, branches, is_exchanged};
+use super::share::{Share, is_exchanged};
 use crate::plan::Plan;
 
 /// Copies of the stream that are alive at once in a block: what goes in, its norm, queries, keys, values,
@@ -40,22 +40,17 @@ pub struct RankMemory {
 }
 
 pub(super) fn of_rank(plan: &Plan, work: &Work, hardware: &Hardware, rank: usize) -> RankMemory {
-    let (network, mesh) = (&work.network, &plan.layout().mesh);
+    let mesh = &plan.layout().mesh;
     let stage = mesh.coordinate(rank, Axis::Pipeline);
     let tensor = mesh.degree(Axis::Tensor) as u64;
-    let parts = own_parts(plan, network, stage);
+    let parts = own_parts(plan, work.network(), stage);
     let parameters = parts.iter().map(|part| part.whole_bytes + part.split_bytes / tensor).sum();
     let count = |part: &&Part| part.whole_parameters + part.split_parameters / tensor;
     let parameter_count = parts.iter().map(count).sum();
-    // The steps of the warm-up have the whole sequence at hand.
-    let share = Share::of(plan, rank);
     let samples = work.together.min(super::share::samples(plan)).max(1) as f64;
-    let value = hardware.value_bytes as f64;
-    let kept = parts.iter().map(|part| kept(part, &share)).sum::<f64>();
-    let is_piped = plan.patches() > 1 || mesh.degree(Axis::Pipeline) > 1;
-    let kept = if is_piped { kept * branches(plan, work, rank) as f64 } else { 0.0 };
-    let key_values = (kept * samples * value) as u64;
-    let activations = (activations(network, &parts, &share) * samples * value) as u64;
+    let bytes = samples * hardware.value_bytes as f64;
+    let (activations, kept) = computed(plan, work, rank);
+    let (activations, key_values) = ((activations * bytes) as u64, (kept * bytes) as u64);
     let replica = rank % (plan.layout().ranks / mesh.degree(Axis::Data));
     let strips = plan.layout().vae_ranks;
     let decode = if replica < strips { work.decode_bytes / strips as u64 } else { 0 };
@@ -64,6 +59,26 @@ pub(super) fn of_rank(plan: &Plan, work: &Work, hardware: &Hardware, rank: usize
     let others = if replica < strips { work.other_bytes } else { 0 };
     let peak = parameters + others + computed + lost;
     RankMemory { parameters, parameter_count, activations, key_values, decode, peak }
+}
+
+/// Values that are alive at once while a rank runs a pass over a sample, and those that it keeps from step to step, each at
+/// its most.
+fn computed(plan: &Plan, work: &Work, rank: usize) -> (f64, f64) {
+    let stage = plan.layout().mesh.coordinate(rank, Axis::Pipeline);
+    let is_piped = plan.patches() > 1 || plan.layout().mesh.degree(Axis::Pipeline) > 1;
+    // The steps of the warm-up have the whole sequence at hand.
+    let share = Share::of(plan, rank);
+    let (mut most, mut most_kept) = (0.0_f64, 0.0_f64);
+    for steps in work.alike(plan) {
+        let mut all = 0.0;
+        for network in steps.own(plan, rank) {
+            let parts = own_parts(plan, network, stage);
+            most = most.max(activations(network, &parts, &share));
+            all += parts.iter().map(|part| kept(part, &share)).sum::<f64>();
+        }
+        most_kept = most_kept.max(if is_piped { all } else { 0.0 });
+    }
+    (most, most_kept)
 }
 
 /// The parts of a network that a stage runs.
@@ -120,7 +135,7 @@ pub(super) fn of_host(ranks: &[RankForecast], work: &Work, hardware: &Hardware) 
         let computed = denoise.max(decode);
         let lost = (computed as f64 / LOST) as u64;
         let own = if several { hardware.rank_program * ranks.len() as u64 } else { 0 };
-        work.network.bytes().min(parameters) + work.other_bytes + computed + lost + own
+        work.network().bytes().min(parameters) + work.other_bytes + computed + lost + own
     };
     hardware.program + ranks.chunks(here).map(host).max().unwrap_or(0)
 }

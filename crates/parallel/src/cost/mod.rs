@@ -18,7 +18,7 @@ mod traffic;
 pub use choose::{Candidate, candidates};
 pub use hardware::{Hardware, Link};
 pub use memory::RankMemory;
-pub use network::{Mixing, Network, Part, Product, Rows, Stream, Work};
+pub use network::{Mixing, Network, Part, Product, Rows, Run, Stream, Work};
 pub use shape::{Shape, TextRole, TextShape};
 pub use time::Seconds;
 pub use traffic::{RankTraffic, of_all_steps as traffic_of_all_steps};

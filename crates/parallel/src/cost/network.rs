@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use comm::Axis;
 use nn::Split;
 
 use super::memory;
@@ -136,17 +137,37 @@ impl Network {
     }
 }
 
+/// One run of a sampler: what its branches of guidance are asked, and which of them each step asks for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Run {
+    /// Forward passes that differ. The first is that of the prompt, with all tracks and all attentions.
+    pub networks: Vec<Network>,
+    /// For each step, which of them its branches are, in their order.
+    pub steps: Vec<Vec<usize>>,
+    /// Steps at which other weights take over, which are taken by the whole sequence.
+    pub switches: Vec<usize>,
+}
+
+impl Run {
+    /// Operations of all steps for one sample by one rank.
+    pub fn operations(&self) -> f64 {
+        let one: Vec<f64> = self.networks.iter().map(Network::operations).collect();
+        self.steps.iter().flatten().map(|network| one[*network]).sum()
+    }
+
+    /// The pass of the prompt, with all tracks and all attentions: it asks for every parameter.
+    pub fn whole(&self) -> &Network {
+        &self.networks[0]
+    }
+}
+
 /// A request, as far as its cost goes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
     /// What a plan is checked against.
     pub workload: Workload,
-    /// A forward pass.
-    pub network: Network,
-    /// Steps of the solver.
-    pub steps: usize,
-    /// Those at which other weights take over, which are taken by the whole sequence.
-    pub switches: Vec<usize>,
+    /// The runs of the sampler one after another: two where a clip is made smaller first.
+    pub runs: Vec<Run>,
     /// Operations before the steps, which one rank of a replica computes: text and what is given.
     pub before: f64,
     /// Operations of decoding one sample, which ranks may share as strips.
@@ -159,10 +180,82 @@ pub struct Work {
     pub together: usize,
 }
 
+/// Steps of a run that cost the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps<'a> {
+    pub(super) run: &'a Run,
+    /// The networks of their branches.
+    pub(super) branches: &'a [usize],
+    /// Whether patches take them.
+    pub(super) patched: bool,
+    /// How many there are.
+    pub(super) count: usize,
+}
+
+impl<'a> Steps<'a> {
+    /// The networks of the branches that a rank predicts.
+    pub(super) fn own(&self, plan: &Plan, rank: usize) -> Vec<&'a Network> {
+        let mesh = &plan.layout().mesh;
+        let (degree, at) = (mesh.degree(Axis::Cfg), mesh.coordinate(rank, Axis::Cfg));
+        let alone = self.branches.len() == 1;
+        let branches = self.branches.iter().enumerate();
+        let own = branches.filter(|(branch, _)| alone || branch % degree == at);
+        own.map(|(_, network)| &self.run.networks[*network]).collect()
+    }
+
+    /// The networks of all branches.
+    pub(super) fn networks(&self) -> impl Iterator<Item = &'a Network> {
+        let run = self.run;
+        self.branches.iter().map(|network| &run.networks[*network])
+    }
+
+    fn operations(&self) -> f64 {
+        self.networks().map(Network::operations).sum()
+    }
+}
+
 impl Work {
-    /// How many steps are taken by the whole sequence rather than patch by patch.
-    pub(super) fn exact_steps(&self, plan: &Plan) -> usize {
-        let warm = plan.warm_steps(self.steps);
-        warm + self.switches.iter().filter(|step| (warm..self.steps).contains(*step)).count()
+    /// The network that makes the clip.
+    pub fn network(&self) -> &Network {
+        self.runs.last().expect("there is a run").whole()
+    }
+
+    /// Steps of all runs.
+    pub fn steps(&self) -> usize {
+        self.runs.iter().map(|run| run.steps.len()).sum()
+    }
+
+    /// All steps, those that cost the same together, run after run.
+    pub(super) fn alike(&self, plan: &Plan) -> Vec<Steps<'_>> {
+        let mut all = Vec::new();
+        for run in &self.runs {
+            let warm = plan.warm_steps(run.steps.len());
+            let mut own: Vec<Steps<'_>> = Vec::new();
+            for (step, branches) in run.steps.iter().enumerate() {
+                let patched = step >= warm && !run.switches.contains(&step);
+                let like = |own: &&mut Steps<'_>| {
+                    (own.branches, own.patched) == (branches.as_slice(), patched)
+                };
+                match own.iter_mut().find(like) {
+                    Some(own) => own.count += 1,
+                    None => own.push(Steps { run, branches, patched, count: 1 }),
+                }
+            }
+            all.extend(own);
+        }
+        all
+    }
+
+    /// Whether patches take any step.
+    pub(super) fn is_patched(&self, plan: &Plan) -> bool {
+        self.alike(plan).iter().any(|steps| steps.patched)
+    }
+
+    /// The steps with the most operations, of those that patches take, where there are any.
+    pub(super) fn fullest(&self, plan: &Plan) -> Steps<'_> {
+        let order = |one: &Steps<'_>, two: &Steps<'_>| {
+            one.patched.cmp(&two.patched).then(one.operations().total_cmp(&two.operations()))
+        };
+        self.alike(plan).into_iter().max_by(order).expect("there is a step")
     }
 }

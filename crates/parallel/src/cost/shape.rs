@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use nn::{Split, Tracks};
 
-use super::network::{Mixing, Network, Part, Product, Rows, Stream, Work};
+use super::network::{Mixing, Network, Part, Product, Rows, Run, Stream, Work};
 use crate::plan::Workload;
 
 /// How text is looked at.
@@ -87,9 +87,11 @@ impl Shape {
         };
         Work {
             workload,
-            network: self.network(),
-            steps: self.steps,
-            switches: Vec::new(),
+            runs: vec![Run {
+                networks: vec![self.network()],
+                steps: vec![vec![0; self.branches]; self.steps],
+                switches: Vec::new(),
+            }],
             before: self.before,
             decode: self.decode,
             decode_bytes: self.decode_bytes,

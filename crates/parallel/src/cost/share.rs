@@ -2,7 +2,7 @@
 
 use comm::{Axis, share};
 
-use super::network::{Mixing, Product, Rows, Work};
+use super::network::{Mixing, Product, Rows};
 use crate::plan::Plan;
 
 /// What one rank does of a pass over the whole sequence, or over the largest patch of it.
@@ -92,16 +92,6 @@ impl Share {
 /// Whether ranks of a sequence exchange anything for it.
 pub(super) fn is_exchanged(mixing: &Mixing) -> bool {
     mixing.keys.spread > 0
-}
-
-/// The branches of guidance that a rank predicts.
-pub(super) fn branches(plan: &Plan, work: &Work, rank: usize) -> usize {
-    let mesh = &plan.layout().mesh;
-    let (degree, all) = (mesh.degree(Axis::Cfg), work.workload.branches);
-    match all {
-        1 => 1,
-        _ => (0..all).filter(|branch| branch % degree == mesh.coordinate(rank, Axis::Cfg)).count(),
-    }
 }
 
 /// The samples of the fullest replica.

@@ -89,7 +89,7 @@ fn shards_add_up() {
         let ranks = forecast(&plan(&work, degrees), &work, &hardware()).ranks;
         ranks.iter().map(|rank| rank.memory.parameter_count).sum::<u64>()
     };
-    let network = &work.network;
+    let network = work.network();
     let whole = |part: &super::Part| part.whole_parameters;
     let blocks: u64 = network.blocks.iter().map(whole).sum();
     let shared = whole(&network.shared);
@@ -183,10 +183,10 @@ fn ranks_alone_find_a_layout() {
     few.workload.tokens = Tracks::video(1);
     few.workload.own_tokens = few.workload.tokens;
     few.workload.depth = 1;
-    few.network.blocks.truncate(1);
+    few.runs[0].networks[0].blocks.truncate(1);
     assert_eq!(degrees(2, &few, &here)[5], 2, "a replica idles");
     // Where the weights do not fit on a rank, they are cut.
-    let bytes = guided.network.bytes();
+    let bytes = guided.network().bytes();
     let small = Hardware { memory: bytes * 3 / 4, ..hardware() };
     let [tensor, .., pipeline, _, _] = degrees(4, &guided, &small);
     assert!(tensor > 1 && pipeline == 1, "an exact one is there");

@@ -4,8 +4,8 @@ use comm::Axis;
 use nn::Split;
 
 use super::hardware::{Hardware, Link};
-use super::network::{Mixing, Part, Stream, Work};
-use super::share::{Share, branches, is_exchanged, samples};
+use super::network::{Mixing, Network, Part, Steps, Stream, Work};
+use super::share::{Share, is_exchanged, samples};
 use super::traffic;
 use crate::plan::Plan;
 
@@ -137,8 +137,7 @@ fn working(plan: &Plan) -> usize {
 }
 
 /// The parts of a pass of one stage.
-fn parts<'a>(plan: &Plan, work: &'a Work, stage: usize) -> Vec<&'a Part> {
-    let network = &work.network;
+fn parts<'a>(plan: &Plan, network: &'a Network, stage: usize) -> Vec<&'a Part> {
     let last = plan.layout().mesh.degree(Axis::Pipeline) - 1;
     let mut parts = vec![&network.shared];
     parts.extend((stage == 0).then_some(&network.embed));
@@ -150,7 +149,7 @@ fn parts<'a>(plan: &Plan, work: &'a Work, stage: usize) -> Vec<&'a Part> {
 /// Seconds of a stage's pass over a branch: the first rank of a stage has the most of everything.
 fn stage_pass(
     plan: &Plan,
-    work: &Work,
+    network: &Network,
     hardware: &Hardware,
     stage: usize,
     patches: Option<usize>,
@@ -158,13 +157,13 @@ fn stage_pass(
     let mesh = &plan.layout().mesh;
     let rank = first_of(plan, stage);
     let pass = Pass::of(plan, hardware, rank, patches);
-    let mut seconds = parts(plan, work, stage).into_iter().map(|part| pass.seconds(part)).sum();
+    let mut seconds = parts(plan, network, stage).into_iter().map(|part| pass.seconds(part)).sum();
     let sequence = pass.share.sequence();
     if stage + 1 == mesh.degree(Axis::Pipeline) && sequence > 1 {
         let link = hardware
             .link(&mesh.neighbours(rank, &[Axis::Ulysses, Axis::Ring]), plan.layout().ranks);
         let values =
-            work.network.predictions.iter().map(|own| pass.share.rows(own.rows) * own.width as f64);
+            network.predictions.iter().map(|own| pass.share.rows(own.rows) * own.width as f64);
         let bytes = values.sum::<f64>() * hardware.value_bytes as f64 * (sequence - 1) as f64;
         seconds += link.seconds(1.0, bytes);
     }
@@ -178,90 +177,130 @@ fn first_of(plan: &Plan, stage: usize) -> usize {
     stage * stride
 }
 
+/// What a step takes: the passes of the ranks of branches that are the last to be done, stage by stage.
+struct Busiest {
+    /// Seconds of a pass on each stage, where branches differ their mean.
+    passes: Vec<f64>,
+    /// How many passes there are of each.
+    own: f64,
+    slowest: f64,
+}
+
+impl Busiest {
+    fn of(plan: &Plan, steps: &Steps<'_>, hardware: &Hardware) -> Busiest {
+        let (mesh, patches) = (&plan.layout().mesh, steps.patched.then_some(plan.patches()));
+        let stages = mesh.degree(Axis::Pipeline);
+        // Branches that differ are few: each pass is looked at once.
+        let mut known: Vec<Option<Vec<f64>>> = vec![None; steps.run.networks.len()];
+        for branch in steps.branches {
+            known[*branch].get_or_insert_with(|| {
+                let network = &steps.run.networks[*branch];
+                (0..stages)
+                    .map(|stage| stage_pass(plan, network, hardware, stage, patches))
+                    .collect()
+            });
+        }
+        let alone = steps.branches.len() == 1;
+        let degree = mesh.degree(Axis::Cfg).min(steps.branches.len());
+        let rank = |at: usize| {
+            let own = steps.branches.iter().skip(at).step_by(if alone { 1 } else { degree });
+            let own: Vec<&Vec<f64>> = own.filter_map(|branch| known[*branch].as_ref()).collect();
+            let count = own.len() as f64;
+            let mean = |stage| own.iter().map(|passes| passes[stage]).sum::<f64>() / count;
+            let passes: Vec<f64> = (0..stages).map(mean).collect();
+            let slowest = passes.iter().copied().fold(0.0, f64::max);
+            Busiest { passes, own: count, slowest }
+        };
+        let all = (0..degree.max(1)).map(rank);
+        let order = |one: &Busiest, two: &Busiest| one.all().total_cmp(&two.all());
+        all.reduce(|one, two| if order(&one, &two).is_lt() { two } else { one })
+            .expect("a step has a branch")
+    }
+
+    /// Seconds until all passes are through all stages.
+    fn all(&self) -> f64 {
+        self.passes.iter().sum::<f64>() + (self.own - 1.0) * self.slowest
+    }
+}
+
 /// Seconds in which the predictions of other branches come.
-fn guidance(plan: &Plan, work: &Work, hardware: &Hardware) -> f64 {
-    let (mesh, branches) = (&plan.layout().mesh, work.workload.branches);
+fn guidance(plan: &Plan, steps: &Steps<'_>, hardware: &Hardware) -> f64 {
+    let (mesh, branches) = (&plan.layout().mesh, steps.branches.len());
     if mesh.degree(Axis::Cfg) == 1 || branches == 1 {
         return 0.0;
     }
     let last = first_of(plan, mesh.degree(Axis::Pipeline) - 1);
     let link = hardware.link(&mesh.neighbours(last, &[Axis::Cfg]), plan.layout().ranks);
-    let values = work.network.predictions.iter().map(|own| own.rows.spread * own.width);
-    let bytes = values.sum::<usize>() as f64 * hardware.value_bytes as f64;
-    link.seconds(branches as f64, bytes * branches as f64)
-}
-
-/// Seconds of a step at which patches go through the stages, and of the way of one through all of them.
-fn steady(plan: &Plan, work: &Work, hardware: &Hardware) -> (f64, f64) {
-    let (stages, patches) = (plan.layout().mesh.degree(Axis::Pipeline), plan.patches());
-    let own = branches(plan, work, 0) as f64;
-    let passes = (0..stages).map(|stage| stage_pass(plan, work, hardware, stage, Some(patches)));
-    let passes: Vec<f64> = passes.collect();
-    let slowest = passes.iter().copied().fold(0.0, f64::max);
-    let hop = hop(plan, work, hardware, Some(patches));
-    // Branches follow one another through the stages, so a patch is through when its last one is.
-    let through = passes.iter().sum::<f64>() + (own - 1.0) * slowest + hop * stages as f64;
-    let guidance = guidance(plan, work, hardware);
-    ((patches as f64 * own * slowest.max(hop)).max(through) + guidance, through)
+    let values = steps.networks().flat_map(|network| &network.predictions);
+    let values = values.map(|own| own.rows.spread * own.width).sum::<usize>();
+    link.seconds(branches as f64, values as f64 * hardware.value_bytes as f64)
 }
 
 /// Seconds in which a stage hands a patch on.
-fn hop(plan: &Plan, work: &Work, hardware: &Hardware, patches: Option<usize>) -> f64 {
+fn hop(plan: &Plan, steps: &Steps<'_>, hardware: &Hardware) -> f64 {
     let (mesh, ranks) = (&plan.layout().mesh, plan.layout().ranks);
     if mesh.degree(Axis::Pipeline) == 1 {
         return 0.0;
     }
     let link = hardware.link(&mesh.neighbours(0, &[Axis::Pipeline]), ranks);
-    let share = Share::of(plan, 0).patched(patches);
+    let share = Share::of(plan, 0).patched(steps.patched.then_some(plan.patches()));
     let values = |own: &Stream| share.rows(own.rows) * own.width as f64;
     let stages = 0..mesh.degree(Axis::Pipeline) - 1;
-    let ends =
-        stages.map(|stage| work.network.streams[plan.stage(stage).end].iter().map(values).sum());
+    let ends = stages.flat_map(|stage| {
+        let end = plan.stage(stage).end;
+        steps.networks().map(move |network| network.streams[end].iter().map(values).sum())
+    });
     link.seconds(1.0, ends.fold(0.0, f64::max) * hardware.value_bytes as f64)
 }
 
-/// Seconds of a step of the whole sequence.
-fn warm(plan: &Plan, work: &Work, hardware: &Hardware) -> f64 {
-    let stages = plan.layout().mesh.degree(Axis::Pipeline);
-    let own = branches(plan, work, 0) as f64;
-    let passes = (0..stages).map(|stage| stage_pass(plan, work, hardware, stage, None));
-    let passes: Vec<f64> = passes.collect();
-    let slowest = passes.iter().copied().fold(0.0, f64::max);
-    let hops = hop(plan, work, hardware, None) * stages as f64;
-    passes.iter().sum::<f64>() + (own - 1.0) * slowest + hops + guidance(plan, work, hardware)
+/// Seconds of one of some steps, and of the way of what is at hand through all stages.
+fn step(plan: &Plan, steps: &Steps<'_>, hardware: &Hardware) -> (f64, f64) {
+    let stages = plan.layout().mesh.degree(Axis::Pipeline) as f64;
+    let busiest = Busiest::of(plan, steps, hardware);
+    let (hop, guidance) = (hop(plan, steps, hardware), guidance(plan, steps, hardware));
+    // Branches follow one another through the stages, so a patch is through when its last one is.
+    let through = busiest.all() + hop * stages;
+    match steps.patched {
+        false => (through + guidance, through),
+        true => {
+            let all = plan.patches() as f64 * busiest.own * busiest.slowest.max(hop);
+            (all.max(through) + guidance, through)
+        }
+    }
 }
 
 /// How long a plan takes.
 pub(super) fn seconds(plan: &Plan, work: &Work, hardware: &Hardware) -> Seconds {
-    let warm_step = warm(plan, work, hardware);
-    let warm_steps = work.exact_steps(plan);
-    let (step, through) = match warm_steps < work.steps {
-        true => steady(plan, work, hardware),
-        false => (warm_step, 0.0),
-    };
     let samples = samples(plan) as f64;
-    let patched = (work.steps - warm_steps) as f64;
-    let steps = samples * (warm_steps as f64 * warm_step + patched * step);
-    // The last patch of the last step has the stages to go through still.
-    let drain = if patched > 0.0 {
-        samples * (through - step / plan.patches() as f64).max(0.0)
-    } else {
-        0.0
-    };
-    let steps = steps + drain;
+    let mut steps = 0.0;
+    for run in &work.runs {
+        let mut drain = 0.0;
+        for own in work.alike(plan).iter().filter(|own| std::ptr::eq(own.run, run)) {
+            let (seconds, through) = step(plan, own, hardware);
+            steps += samples * own.count as f64 * seconds;
+            if own.patched {
+                // The last patch of the last step has the stages to go through still.
+                drain = (through - seconds / plan.patches() as f64).max(0.0);
+            }
+        }
+        steps += samples * drain;
+    }
+    let fullest = work.fullest(plan);
+    let exact = Steps { patched: false, ..fullest };
+    let [own, warm_step] = [&fullest, &exact].map(|steps| step(plan, steps, hardware).0);
     let rate = hardware.flops * hardware.efficiency / hardware.crowding(working(plan));
     let part = samples / work.workload.samples.max(1) as f64;
     let before = work.before * part / rate;
     let decode = samples * work.decode / rate / plan.layout().vae_ranks as f64;
-    Seconds { step, warm_step, before, steps, decode, all: before + steps + decode }
+    Seconds { step: own, warm_step, before, steps, decode, all: before + steps + decode }
 }
 
 /// Seconds of a step in which a rank computes.
 pub(super) fn busy(plan: &Plan, work: &Work, hardware: &Hardware, rank: usize) -> f64 {
     let stage = plan.layout().mesh.coordinate(rank, Axis::Pipeline);
-    let patched = work.exact_steps(plan) < work.steps;
-    let pass = Pass::of(plan, hardware, rank, patched.then_some(plan.patches()));
-    let parts = parts(plan, work, stage).into_iter();
-    let one = parts.map(|part| pass.compute(part)).sum::<f64>();
-    one * branches(plan, work, rank) as f64 * pass.share.patches as f64
+    let steps = work.fullest(plan);
+    let pass = Pass::of(plan, hardware, rank, steps.patched.then_some(plan.patches()));
+    let own = steps.own(plan, rank).into_iter();
+    let parts = own.flat_map(|network| parts(plan, network, stage));
+    parts.map(|part| pass.compute(part)).sum::<f64>() * pass.share.patches as f64
 }

@@ -7,8 +7,8 @@ use comm::Axis;
 use nn::Split;
 
 use super::hardware::Hardware;
-use super::network::{Part, Stream, Work};
-use super::share::{Share, branches, is_exchanged};
+use super::network::{Network, Part, Steps, Stream, Work};
+use super::share::{Share, is_exchanged};
 use crate::plan::Plan;
 
 /// Bytes that a rank sends in a step for one sample.
@@ -51,57 +51,58 @@ impl RankTraffic {
     }
 }
 
-/// What a rank sends in a step, one of patches where any step is.
+/// What a rank sends in a step, one of patches where any step is; where steps differ, in the fullest.
 pub(super) fn of_rank(plan: &Plan, work: &Work, hardware: &Hardware, rank: usize) -> RankTraffic {
-    of_step(plan, work, hardware, rank, work.exact_steps(plan) < work.steps)
+    of_step(plan, &work.fullest(plan), hardware, rank)
 }
 
 /// What a rank sends in all steps for one sample.
 pub fn of_all_steps(plan: &Plan, work: &Work, hardware: &Hardware, rank: usize) -> RankTraffic {
-    let warm = work.exact_steps(plan);
-    let mut all = of_step(plan, work, hardware, rank, false).times(warm as f64);
-    all.add(of_step(plan, work, hardware, rank, true).times((work.steps - warm) as f64));
+    let mut all = RankTraffic::default();
+    for steps in work.alike(plan) {
+        all.add(of_step(plan, &steps, hardware, rank).times(steps.count as f64));
+    }
     all
 }
 
-/// What a rank sends in a step, of the whole sequence or patch by patch.
-fn of_step(
-    plan: &Plan,
-    work: &Work,
-    hardware: &Hardware,
-    rank: usize,
-    patched: bool,
-) -> RankTraffic {
-    let (network, mesh) = (&work.network, &plan.layout().mesh);
-    let share = Share::of(plan, rank).patched(patched.then_some(plan.patches()));
+/// What a rank sends in one of some steps.
+fn of_step(plan: &Plan, steps: &Steps<'_>, hardware: &Hardware, rank: usize) -> RankTraffic {
+    let mesh = &plan.layout().mesh;
+    let share = Share::of(plan, rank).patched(steps.patched.then_some(plan.patches()));
     let (stage, stages) = (mesh.coordinate(rank, Axis::Pipeline), mesh.degree(Axis::Pipeline));
     let is_last = stage + 1 == stages;
-    let mut pass = of_part(&network.shared, &share);
-    if stage == 0 {
-        pass.add(of_part(&network.embed, &share));
-    }
-    network.blocks[plan.stage(stage)].iter().for_each(|block| pass.add(of_part(block, &share)));
-    if is_last {
-        pass.add(of_part(&network.head, &share));
-        pass.sequence += values(&network.predictions, &share) * (share.sequence() - 1) as f64;
-    } else {
-        pass.pipeline += values(&network.streams[plan.stage(stage).end], &share);
-    }
-    let own = branches(plan, work, rank) as f64;
-    let mut step = pass.times(share.patches as f64 * own);
+    let (mut step, own) = (RankTraffic::default(), steps.own(plan, rank));
+    own.iter().for_each(|network| step.add(of_pass(plan, network, &share, stage)));
+    step = step.times(share.patches as f64);
     if is_last {
         let whole = |streams: &[Stream]| {
             streams.iter().map(|own| (own.rows.spread * own.width) as f64).sum::<f64>()
         };
-        if work.workload.branches > 1 {
+        if steps.branches.len() > 1 {
             let others = (mesh.degree(Axis::Cfg) - 1) as f64;
-            step.cfg += whole(&network.predictions) * others * own;
+            step.cfg += own.iter().map(|own| whole(&own.predictions)).sum::<f64>() * others;
         }
         if stages > 1 {
-            step.pipeline += whole(&network.made);
+            step.pipeline += whole(&steps.run.whole().made);
         }
     }
     step.times(hardware.value_bytes as f64)
+}
+
+/// Values that a rank of a stage sends in a pass over a branch.
+fn of_pass(plan: &Plan, network: &Network, share: &Share, stage: usize) -> RankTraffic {
+    let mut pass = of_part(&network.shared, share);
+    if stage == 0 {
+        pass.add(of_part(&network.embed, share));
+    }
+    network.blocks[plan.stage(stage)].iter().for_each(|block| pass.add(of_part(block, share)));
+    if stage + 1 == plan.layout().mesh.degree(Axis::Pipeline) {
+        pass.add(of_part(&network.head, share));
+        pass.sequence += values(&network.predictions, share) * (share.sequence() - 1) as f64;
+    } else {
+        pass.pipeline += values(&network.streams[plan.stage(stage).end], share);
+    }
+    pass
 }
 
 /// Values of a rank's part of streams.
