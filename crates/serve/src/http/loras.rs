@@ -151,8 +151,10 @@ mod tests {
     fn read(all: &[(&str, &str)]) -> Option<Vec<(String, f32)>> {
         let own =
             |(name, text): &(&str, &str)| ((*name).to_owned(), Value::Text((*text).to_owned()));
-        let mut fields =
-            Fields::new(Form { fields: all.iter().map(own).collect(), held: Vec::new() }, Path::new("."));
+        let mut fields = Fields::new(
+            Form { fields: all.iter().map(own).collect(), held: Vec::new() },
+            Path::new("."),
+        );
         let found = loras(&mut fields).ok()?;
         Some(found.into_iter().map(|own| (own.name, own.scale)).collect())
     }
