@@ -147,7 +147,10 @@ fn bytes_go_as_they_are() {
     let ranks = Ranks { deadline: LONG, ..Ranks::new(2) };
     let results = ranks.run(|group| {
         if group.rank() == 0 {
-            let parcels = vec![Parcel::of_bytes("text", *b"a fox"), Parcel::of_bytes("file", [])];
+            let parcels = vec![
+                Parcel::of_bytes("text", *b"a fox"),
+                Parcel::of_bytes("file", Vec::<u8>::new()),
+            ];
             assert_eq!(parcels.iter().map(Parcel::bytes).sum::<u64>(), 5);
             group.named("a request").send_parcels(1, parcels)?;
             return Ok(Vec::new());

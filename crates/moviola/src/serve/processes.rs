@@ -15,7 +15,7 @@ use comm::{Group, Parcel, Values};
 use data::media::Frame;
 use engine::{Error, Frames, Pipeline, Plan, Progress};
 use serde::{Deserialize, Serialize};
-use serve::{Helper, Model, Order, Run};
+use serve::{Follower, Model, Order, Run};
 
 use super::ranks::Ranked;
 use crate::crew::LONGEST;
@@ -213,7 +213,7 @@ pub(super) fn help(
     voice: Voice,
 ) -> Outcome {
     let stop = signals::watch(voice)?;
-    let mut helper = Helper::new(models, loras, &std::env::temp_dir().join("moviola-given"));
+    let mut follower = Follower::new(models, loras, &std::env::temp_dir().join("moviola-given"));
     let pass_on = || {
         // The first process decides when all stop.
         if stop.load(Ordering::Relaxed) && !group.is_called_off() {
@@ -231,7 +231,7 @@ pub(super) fn help(
         };
         let made = group.apart(END, |world| {
             let preparing = world.busy("preparing a run", LONGEST);
-            helper.follow(&order, |pipeline, request, plan| {
+            follower.follow(&order, |pipeline, request, plan| {
                 let layout = executor.layout(pipeline, request, told.machine)?;
                 let layout = layout.expect("processes are a layout");
                 let own = comes_to(plan, &layout);

@@ -15,7 +15,7 @@ use crate::order::{Order, Told};
 use crate::pipelines::Pipelines;
 
 /// What a process makes runs with.
-pub struct Helper {
+pub struct Follower {
     models: Models,
     loras: Loras,
     pipelines: Pipelines,
@@ -23,12 +23,12 @@ pub struct Helper {
     given: PathBuf,
 }
 
-impl Helper {
+impl Follower {
     /// One that has these models and a folder of LoRAs, and may write beside `given`.
-    pub fn new(models: Vec<Model>, loras: Option<PathBuf>, given: &Path) -> Helper {
+    pub fn new(models: Vec<Model>, loras: Option<PathBuf>, given: &Path) -> Follower {
         let models = Models(models);
         let pipelines = Pipelines::of(&models);
-        Helper { loras: Loras::of(loras), pipelines, models, given: given.to_owned() }
+        Follower { loras: Loras::of(loras), pipelines, models, given: given.to_owned() }
     }
 
     /// Does `work` with what an order asks for. What is wrong is told without the paths of this machine.
