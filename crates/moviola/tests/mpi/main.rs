@@ -173,6 +173,12 @@ impl Job {
     }
 }
 
+/// Whether a job whose link was cut says whom it lost: we by rank, or, where it finds out first, the library by host.
+fn says_who_is_gone(told: &str) -> bool {
+    let by_library = told.contains("moviola-right") && told.contains("failed");
+    told.contains("rank 1 did not come") || by_library
+}
+
 /// Where two hosts are joined by a link, and it is cut, both ends give up.
 #[test]
 #[ignore = "it wants two hosts, which `cargo xtask hosts` makes"]
@@ -188,7 +194,7 @@ fn a_cut_link_ends_the_job() {
     assert!(Command::new(&cutter).arg("mend").status().unwrap().success());
     assert!(waited < Duration::from_secs(60), "it took {waited:?}");
     assert!(!output.status.success(), "{}", told(&output));
-    assert!(told(&output).contains("rank 1 did not come"), "{}", told(&output));
+    assert!(says_who_is_gone(&told(&output)), "{}", told(&output));
     let left = || {
         Command::new("pgrep").args(["-f", "steps 1000 --count 50.*--ulysses 2"]).output().unwrap()
     };
