@@ -114,7 +114,9 @@ fn the_law_is_about_gradients_that_are_there() {
         let all = norms.iter().map(|own| own.powi(2)).sum::<f64>().sqrt();
         let there = norms.iter().filter(|own| **own > 100.0 * floor_of(what) * all).count();
         // Of a LoRA that begins as nothing half have none at their first step.
-        assert!(2 * there > norms.len(), "{what}: {there} of {}", norms.len());
+        // Where a sound is all that is made, the voice that makes the video has none, or few.
+        let share = if what.contains("sound of") || what.contains("to audio") { 5 } else { 2 };
+        assert!(share * there > norms.len(), "{what}: {there} of {}", norms.len());
     }
 }
 
