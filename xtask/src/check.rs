@@ -134,17 +134,12 @@ pub(crate) fn run_mpi_tests(root: &Path) -> Result<()> {
     need_mpi(root)?;
     let run = |words: &str| process::run(&mut command("cargo", words, root));
     let of = |name: &str| format!("--workspace --features moviola/mpi --test {name}");
-    let (commands, laws) = (of("mpi"), of("laws"));
-    match process::succeeds(&mut command("cargo", "nextest --version", root))? {
-        true => {
-            run(&format!("nextest run {commands}"))?;
-            run(&format!("nextest run {laws} processes::"))
-        }
-        false => {
-            run(&format!("test {commands}"))?;
-            run(&format!("test {laws} processes::"))
-        }
-    }
+    let (commands, laws, recipes) = (of("mpi"), of("laws"), of("recipes"));
+    let has_nextest = process::succeeds(&mut command("cargo", "nextest --version", root))?;
+    let runner = if has_nextest { "nextest run" } else { "test" };
+    run(&format!("{runner} {commands}"))?;
+    run(&format!("{runner} {laws} processes::"))?;
+    run(&format!("{runner} {recipes} processes::"))
 }
 
 /// Installs an MPI where there is none.

@@ -103,6 +103,13 @@ pub(crate) fn tell(
             "# activations of the {} with recompute never {never:.1}, per-block {blocks:.1}\n",
             role.role
         ))?;
+        let [never, blocks] = role.lent_by_policy.map(mebibytes);
+        if never + blocks > 0.0 {
+            crate::say(format_args!(
+                "# what others lend the {}, with gradients: never {never:.1}, per-block {blocks:.1}\n",
+                role.role
+            ))?;
+        }
     }
     figure("average", memory.average)?;
     figure("program", memory.program)?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use comm::{Group, Mesh, Parcel, Trade, Values};
-use nn::{Parameter, Provider, Store};
+use nn::{Parameter, Provider, Recompute, Store};
 
 use crate::error::{Error, Result};
 
@@ -58,16 +58,25 @@ impl Sharding {
     }
 }
 
-/// Bytes of a network's parameters that a rank has at once for a pass, where ranks hold them together: what stands
-/// around the blocks, the block that runs, and the one that comes.
-pub fn lent_at_once(store: &Store) -> u64 {
+/// Bytes of a network's parameters that other ranks lend a rank at once for a pass, where so many `ranks` hold them
+/// together: what stands around the blocks, the block that runs, and the one that comes. Blocks whose graphs are kept for
+/// the way back keep their parameters too.
+pub fn lent_at_once(store: &Store, ranks: u64, recompute: Recompute) -> u64 {
     let mut stages: BTreeMap<Stage, u64> = BTreeMap::new();
     for (name, parameter) in store.iter() {
         *stages.entry(Stage::of(name)).or_default() += parameter.bytes() as u64;
     }
     let stem = stages.remove(&Stage::Stem).unwrap_or(0);
     let blocks = stages.values().sum::<u64>();
-    stem + blocks.min(2 * stages.values().max().copied().unwrap_or(0))
+    let passing = 2 * stages.values().max().copied().unwrap_or(0);
+    let at_once = match recompute {
+        Recompute::Never => blocks,
+        Recompute::PerBlock => passing,
+        Recompute::Keep(kept) => passing + stages.values().rev().take(kept).sum::<u64>(),
+    };
+    // What a rank holds itself is not lent.
+    let all = stem + at_once.min(blocks);
+    all - all / ranks.max(1)
 }
 
 /// What is gathered at once.

@@ -36,6 +36,11 @@ impl StateDict {
         self.0.insert(name.into(), Value::Number(number));
     }
 
+    /// Remembers something.
+    pub(crate) fn insert(&mut self, name: &str, value: Value) {
+        self.0.insert(name.to_owned(), value);
+    }
+
     /// Remembers all of another state under `prefix`.
     pub fn nest(&mut self, prefix: &str, inner: StateDict) {
         self.0.extend(inner.0.into_iter().map(|(name, value)| (format!("{prefix}.{name}"), value)));
@@ -72,11 +77,6 @@ impl StateDict {
             Value::Number(number) => Ok(number),
             Value::Tensor(_) => Err(self.fault("holds a tensor instead of the number", name)),
         }
-    }
-
-    /// Whether there is something of this name.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
     }
 
     /// Keeps what `wanted` accepts.

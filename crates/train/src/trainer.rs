@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Cursor, Feed};
-use crate::checkpoint::{self, Checkpoints, Found, PartWriter, Skipped};
+use crate::checkpoint::{self, Checkpoints, Found, PartWriter, Reading, Skipped};
 use crate::draws::Draws;
 use crate::error::{ELSEWHERE, Error, Result};
 use crate::event::{Callback, Event};
@@ -170,8 +170,11 @@ impl Trainer {
     /// # Errors
     /// No checkpoint can be used, or it does not fit this run.
     pub fn resume(&mut self, free: &[&str], device: &Device) -> Result<Option<Resumed>> {
-        let found = match &mut self.parts.checkpoints {
-            Some(checkpoints) => checkpoints.resume(free, device)?,
+        let Parts { method, checkpoints, .. } = &mut self.parts;
+        let wanted = |key: &str| is_of_another(&**method, key) != Some(true);
+        let reading = Reading { device, wanted: &wanted };
+        let found = match checkpoints {
+            Some(checkpoints) => checkpoints.resume(free, reading)?,
             None => None,
         };
         let found = self.found_by_first(found, device)?;
@@ -186,7 +189,11 @@ impl Trainer {
         let told = self.ranks.told_by_first("where to go on from", path.as_deref())?;
         match (self.ranks.is_first(), told) {
             (true, _) => Ok(own),
-            (false, Some(path)) => checkpoint::read(Path::new(&path), device).map(Some),
+            (false, Some(path)) => {
+                let wanted = |key: &str| self.is_of_another(key) != Some(true);
+                let reading = Reading { device, wanted: &wanted };
+                checkpoint::read_wanted(Path::new(&path), reading).map(Some)
+            }
             (false, None) => Ok(None),
         }
     }
@@ -221,8 +228,11 @@ impl Trainer {
     /// # Errors
     /// It cannot be used, or does not fit this run.
     pub fn resume_from(&mut self, path: &Path, free: &[&str], device: &Device) -> Result<Resumed> {
-        let found = match &mut self.parts.checkpoints {
-            Some(checkpoints) => Some(checkpoints.resume_from(path, free, device)?),
+        let Parts { method, checkpoints, .. } = &mut self.parts;
+        let wanted = |key: &str| is_of_another(&**method, key) != Some(true);
+        let reading = Reading { device, wanted: &wanted };
+        let found = match checkpoints {
+            Some(checkpoints) => Some(checkpoints.resume_from(path, free, reading)?),
             None => None,
         };
         let Some(found) = self.found_by_first(found, device)? else {
@@ -392,7 +402,7 @@ impl Trainer {
 
     /// Whether another rank keeps what a checkpoint calls `key`. None if all ranks have it.
     fn is_of_another(&self, key: &str) -> Option<bool> {
-        self.parts.method.trained().into_iter().find_map(|role| role.is_of_another(key))
+        is_of_another(&*self.parts.method, key)
     }
 
     /// Everything that must be the same for the run to go on as if nothing had happened; of what ranks hold together
@@ -437,6 +447,11 @@ impl Trainer {
         }
         state.finish()
     }
+}
+
+/// Whether another rank keeps what a checkpoint calls `key`. None if all ranks have it.
+fn is_of_another(method: &dyn Method, key: &str) -> Option<bool> {
+    method.trained().into_iter().find_map(|role| role.is_of_another(key))
 }
 
 /// What ranks agree on after an update of parameters that they hold together.

@@ -105,8 +105,7 @@ impl Recipe {
         let (shard, ranks) = (share.shard as f64, share.ranks as f64);
         // Parameters are gathered for every pass, and once more to go back where blocks are let go of.
         let lent = all * (shard - 1.0) / shard;
-        let gathers = (plain + learning * (1.0 + again.max(f64::from(u8::from(shard > 1.0)))))
-            * micro_batches;
+        let gathers = (plain + learning * (1.0 + again)) * micro_batches;
         let copies = ranks / shard;
         let summed = match shard > 1.0 {
             // Every rank gives each owner in every copy its part of the sum.

@@ -53,6 +53,9 @@ pub struct RoleMemory {
     pub activations: u64,
     /// The same if nothing were computed again, and if every block were.
     pub activations_by_policy: [u64; 2],
+    /// What other ranks lend, and gradients that are not given away yet, by the same two policies; nothing where each
+    /// rank holds all parameters itself.
+    pub lent_by_policy: [u64; 2],
     /// What a step of it costs.
     pub effort: Effort,
     /// What learns of it, on all ranks that hold it together.
@@ -256,12 +259,12 @@ impl Recipe {
         // What is quantized stays whole on every rank.
         let stays =
             (floats(&model.store) - learnt.stored).div_ceil(shard) + model.store.quantized_bytes();
-        let lent = lent(model, shard);
-        // Where a step is one micro-batch, gradients are added up and given away block by block.
-        let gradients = match (shard, self.run.accumulation) {
-            (1, _) | (_, 2..) => learnt.weights * self.gradient_copies(),
-            _ => learnt.weights.div_ceil(shard) + learnt.weights.min(lent),
+        let policies = [Recompute::Never, Recompute::PerBlock];
+        let passing = |recompute| {
+            let lent = lent(model, shard, recompute);
+            (lent, self.gradients(&learnt, (shard, lent), recompute))
         };
+        let (lent, gradients) = passing(recompute);
         Ok(RoleMemory {
             weights: stays + learnt.weights.div_ceil(shard) + lent,
             mapped: if matches!(model.origin, Origin::Folder(_)) { stays } else { 0 },
@@ -269,12 +272,27 @@ impl Recipe {
             optimizer: learnt.optimizer.div_ceil(shard),
             saved: learnt.saved,
             activations: width.backward(tokens, recompute),
-            activations_by_policy: [Recompute::Never, Recompute::PerBlock]
-                .map(|policy| width.backward(tokens, policy)),
+            activations_by_policy: policies.map(|policy| width.backward(tokens, policy)),
+            lent_by_policy: policies.map(|policy| {
+                let (lent, gradients) = passing(policy);
+                if shard > 1 { lent + gradients } else { 0 }
+            }),
             effort: self.effort((role, model), (&width, recompute), (share, learnt.weights)),
             learnt: learnt.weights,
             ..frozen(role, model, shard)
         })
+    }
+
+    /// Bytes of the gradients that a rank has at once, where `shard` ranks hold the parameters together and lend so
+    /// much at once.
+    fn gradients(&self, learnt: &Learnt, (shard, lent): (u64, u64), recompute: Recompute) -> u64 {
+        match (shard, self.run.accumulation, recompute) {
+            (1, ..) | (_, 2.., _) => learnt.weights * self.gradient_copies(),
+            // One graph has all of them before any is given away, and then those that others found too.
+            (_, _, Recompute::Never) => 2 * learnt.weights - learnt.weights / shard,
+            // Gradients are added up and given away block by block.
+            _ => learnt.weights.div_ceil(shard) + learnt.weights.min(lent),
+        }
     }
 
     fn learnt(&self, model: &Model, config: &TrainedConfig) -> Result<Learnt> {
@@ -323,21 +341,22 @@ fn frozen(role: &str, model: &Model, shard: u64) -> RoleMemory {
     let mapped = floats(&model.store).div_ceil(shard) + model.store.quantized_bytes();
     RoleMemory {
         role: role.to_owned(),
-        weights: mapped + lent(model, shard),
+        weights: mapped + lent(model, shard, Recompute::PerBlock),
         mapped,
         gradients: 0,
         optimizer: 0,
         saved: 0,
         activations: 0,
         activations_by_policy: [0; 2],
+        lent_by_policy: [0; 2],
         effort: Effort::default(),
         learnt: 0,
     }
 }
 
 /// What other ranks lend of a network at once, where so many hold it together.
-fn lent(model: &Model, shard: u64) -> u64 {
-    if shard > 1 { parallel::lent_at_once(&model.store) } else { 0 }
+fn lent(model: &Model, shard: u64, recompute: Recompute) -> u64 {
+    if shard > 1 { parallel::lent_at_once(&model.store, shard, recompute) } else { 0 }
 }
 
 fn bytes(store: &Store) -> u64 {

@@ -7,9 +7,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use burn::tensor::{Device, Tensor, TensorData};
-use nn::Parameter;
-use safetensors::{Dtype, SafeTensors, View};
+use safetensors::{Dtype, View};
 use serde::{Deserialize, Serialize};
 
 use super::Recipe;
@@ -124,65 +122,6 @@ pub(super) fn write_state(path: &Path, state: &StateDict) -> io::Result<FileSum>
     digest(path)
 }
 
-/// Reads a checkpoint, of which every byte must be as it was written.
-pub(super) fn read(place: &Path, device: &Device) -> Result<(Manifest, StateDict)> {
-    let damaged = |reason: String| Error::Damaged { path: place.to_owned(), reason };
-    let manifest = read_manifest(place)?;
-    let first = FileSum { bytes: manifest.bytes, hash: manifest.hash.clone() };
-    let mut state = StateDict::new();
-    for (path, sum) in
-        files(place, &manifest).iter().zip([&first].into_iter().chain(&manifest.parts))
-    {
-        read_part(path, sum, &mut state, device).map_err(damaged)?;
-    }
-    match state.not_finite() {
-        None => Ok((manifest, state)),
-        Some(what) => Err(damaged(format!("the run had diverged: {what}"))),
-    }
-}
-
-/// Reads one file of a state, of which every byte must be as it was written. The error says what is wrong.
-fn read_part(
-    path: &Path,
-    sum: &FileSum,
-    state: &mut StateDict,
-    device: &Device,
-) -> Result<(), String> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // What is longer than was written is not read.
-    let file = kernels::read_file(path, sum.bytes).map_err(|err| format!("{name}: {err}"))?;
-    if file.len() as u64 != sum.bytes {
-        let (got, want) = (file.len(), sum.bytes);
-        return Err(format!("{name} has {got} bytes, but {want} were written"));
-    }
-    if blake3::hash(&file).to_hex().as_str() != sum.hash {
-        return Err(format!("{name} is not what was written: its hash differs"));
-    }
-    let tensors = SafeTensors::deserialize(&file).map_err(|err| err.to_string())?;
-    for (name, view) in tensors.iter() {
-        if state.has(name) {
-            return Err(format!("two of its files hold `{name}`"));
-        }
-        match view.dtype() {
-            Dtype::F32 => {
-                let values: Vec<f32> = view
-                    .data()
-                    .chunks_exact(4)
-                    .map(|four| f32::from_le_bytes(fixed(four)))
-                    .collect();
-                let length = values.len();
-                let values = Tensor::from_data(TensorData::new(values, [length]), device);
-                state.tensor(name, Parameter { values, shape: view.shape().to_vec() });
-            }
-            Dtype::U64 if view.data().len() == 8 => {
-                state.number(name, u64::from_le_bytes(fixed(view.data())));
-            }
-            other => return Err(format!("`{name}` is stored as {other:?}")),
-        }
-    }
-    Ok(())
-}
-
 /// No manifest is longer: a recipe has at most 4 MB.
 const LONGEST_MANIFEST: u64 = 64 << 20;
 
@@ -216,10 +155,6 @@ fn digest(path: &Path) -> io::Result<FileSum> {
     let mut file = kernels::open_file(path)?;
     let bytes = io::copy(&mut file, &mut hasher)?;
     Ok(FileSum { bytes, hash: hasher.finalize().to_hex().to_string() })
-}
-
-fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("chunks of this size")
 }
 
 /// A value as safetensors wants it. Its bytes are made when they are written: a state is not held

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use data::aside::UNFINISHED;
 
-use super::file::{self, Manifest};
+use super::file::Manifest;
+use super::reading::{self, Reading};
 use crate::error::{Error, Result};
 use crate::state::StateDict;
 
@@ -77,9 +78,14 @@ pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
 /// # Errors
 /// The folder cannot be read, or none of its checkpoints can be used.
 pub fn find(folder: &Path, device: &Device) -> Result<Found> {
+    find_wanted(folder, Reading::whole(device))
+}
+
+/// The same, of whose state only what is wanted is held.
+pub(crate) fn find_wanted(folder: &Path, reading: Reading<'_>) -> Result<Found> {
     let mut skipped = Vec::new();
     for (step, path) in list(folder)?.into_iter().rev() {
-        match file::read(&path, device) {
+        match reading::read(&path, reading) {
             Ok((manifest, _)) if manifest.step != step => {
                 let reason = format!("it holds step {}", manifest.step);
                 skipped.push(Skipped { path, reason });
@@ -101,7 +107,12 @@ pub fn find(folder: &Path, device: &Device) -> Result<Found> {
 /// # Errors
 /// It is damaged or not there.
 pub fn read(path: &Path, device: &Device) -> Result<Found> {
-    let (manifest, state) = file::read(path, device)?;
+    read_wanted(path, Reading::whole(device))
+}
+
+/// The same, of whose state only what is wanted is held.
+pub(crate) fn read_wanted(path: &Path, reading: Reading<'_>) -> Result<Found> {
+    let (manifest, state) = reading::read(path, reading)?;
     Ok(Found { path: path.to_owned(), manifest, state, skipped: Vec::new() })
 }
 

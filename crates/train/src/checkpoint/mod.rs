@@ -8,6 +8,7 @@
 mod file;
 mod folder;
 mod part;
+mod reading;
 mod recipe;
 mod writer;
 
@@ -15,13 +16,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use file::{FileSum, Manifest, VERSION, files, read_manifest};
+pub(crate) use folder::read_wanted;
 pub use folder::{Found, Skipped, find, list, read};
 pub(crate) use part::{PartWriter, Progress};
+pub(crate) use reading::Reading;
 pub use recipe::{Recipe, differences};
 
 use crate::error::{Error, Result};
@@ -107,17 +109,17 @@ impl Checkpoints {
         &self.folder
     }
 
-    /// The newest checkpoint that can be used, if there is any; newer ones, damaged or not, are moved
-    /// out of the way. Keys of the recipe below `free` may have changed since.
+    /// The newest checkpoint that can be used, if there is any, with what is wanted of it; newer ones, damaged or not,
+    /// are moved out of the way. Keys of the recipe below `free` may have changed since.
     ///
     /// # Errors
     /// There are checkpoints but none can be used, or it was made with another recipe or from other
     /// data or weights.
-    pub fn resume(&mut self, free: &[&str], device: &Device) -> Result<Option<Found>> {
+    pub(crate) fn resume(&mut self, free: &[&str], reading: Reading<'_>) -> Result<Option<Found>> {
         if self.known.is_empty() {
             return Ok(None);
         }
-        let found = folder::find(&self.folder, device)?;
+        let found = folder::find_wanted(&self.folder, reading)?;
         self.accept(found, free).map(Some)
     }
 
@@ -126,15 +128,20 @@ impl Checkpoints {
     /// # Errors
     /// It cannot be used, is of another run while this one has its own, or was made with another recipe
     /// or from other data or weights.
-    pub fn resume_from(&mut self, path: &Path, free: &[&str], device: &Device) -> Result<Found> {
+    pub(crate) fn resume_from(
+        &mut self,
+        path: &Path,
+        free: &[&str],
+        reading: Reading<'_>,
+    ) -> Result<Found> {
         let nothing = |reason: &str| Error::NothingToResume {
             path: path.to_owned(),
             reason: reason.to_owned(),
         };
         let inner = path.join("checkpoints");
         let found = match inner.is_dir() {
-            true => folder::find(&inner, device)?,
-            false if path.is_dir() => folder::read(path, device)?,
+            true => folder::find_wanted(&inner, reading)?,
+            false if path.is_dir() => folder::read_wanted(path, reading)?,
             false => return Err(nothing("there is no such run or checkpoint")),
         };
         let whole = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

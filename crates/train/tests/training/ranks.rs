@@ -195,7 +195,7 @@ fn a_run_goes_on_to_the_bit_and_on_other_numbers_of_ranks() {
     go_on(&setup, 3, 2, &at("parts"));
     let parts = go_on(&setup, 6, 2, &at("parts"));
     assert!(parts.0 == whole.0, "a run that went on differs from one that was never stopped");
-    for (from, to) in [(4, 1), (4, 3), (1, 2), (3, 4)] {
+    for (from, to) in [(4, 1), (4, 3), (1, 2), (3, 4), (4, 8)] {
         let name = format!("{from} to {to}");
         go_on(&setup, 3, from, &at(&name));
         let got = go_on(&setup, 6, to, &at(&name));
@@ -263,9 +263,14 @@ fn a_run_of_shards_goes_on_to_the_bit_and_in_other_layouts() {
         fingerprint(&found.state)
     };
     assert!(kept("whole") == kept("copies"), "what is kept differs");
-    for ((ranks, shard), is_same) in
-        [((4, 4), true), ((4, 2), true), ((1, 1), false), ((3, 3), false), ((6, 3), false)]
-    {
+    for ((ranks, shard), is_same) in [
+        ((4, 4), true),
+        ((4, 2), true),
+        ((1, 1), false),
+        ((3, 3), false),
+        ((6, 3), false),
+        ((8, 8), false),
+    ] {
         let name = format!("4 to {ranks} by {shard}");
         go_on(&shared(4), 3, 4, &at(&name));
         let got = go_on(&shared(shard), 6, ranks, &at(&name));
@@ -401,6 +406,28 @@ fn gradients_travel_once_a_step() {
     let once = posts(1);
     assert!(once[0] > 1000, "{once:?}");
     assert_eq!(posts(3), once);
+}
+
+/// What is lent for a step is lent again for the way back, unless graphs are kept.
+#[test]
+fn kept_graphs_are_lent_parameters_once() {
+    let sent = |recompute| {
+        let layout = std::sync::Arc::new(nn::OneDevice { recompute });
+        let setup = Setup { steps: 1, batch: 2, shard: 2, layout, ..Setup::default() };
+        let all = on_ranks(2, |group| {
+            let mut run = setup.build_on(replicas(group), None).unwrap();
+            let own = run.role(STUDENT).store().iter().map(|(_, own)| own.bytes() as u64);
+            let held: u64 = own.sum();
+            run.trainer.run().unwrap();
+            (run.copy.unwrap().traffic().bytes, held)
+        });
+        let sum = |all: [u64; 2]| (all[0] + all[1]) as f64;
+        sum([all[0].0, all[1].0]) / sum([all[0].1, all[1].1])
+    };
+    let [kept, again] = [nn::Recompute::Never, nn::Recompute::PerBlock].map(sent);
+    // Beside parameters the squares of gradients travel.
+    assert!((1.0..1.2).contains(&kept), "{kept}");
+    assert!((1.3..2.2).contains(&again), "{again}");
 }
 
 #[test]

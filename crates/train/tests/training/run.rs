@@ -249,6 +249,8 @@ pub(crate) struct Run {
     pub(crate) trainer: Trainer,
     pub(crate) log: Log,
     pub(crate) average: Averaged,
+    /// Who holds a copy of the parameters together, if several do.
+    pub(crate) copy: Option<comm::Group>,
 }
 
 impl Setup {
@@ -297,7 +299,8 @@ impl Setup {
         };
         let (steps, accumulation, clip) = (self.steps, self.accumulation, self.clip);
         let trainer = Trainer::new(LoopConfig { steps, accumulation, seed: 7, clip }, parts)?;
-        Ok(Run { trainer: trainer.with_ranks(ranks).stopping_at(stop), log, average })
+        let copy = sharding.map(|own| own.copy().clone());
+        Ok(Run { trainer: trainer.with_ranks(ranks).stopping_at(stop), log, average, copy })
     }
 
     /// Runs to the end without checkpoints.
