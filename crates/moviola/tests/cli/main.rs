@@ -33,4 +33,5 @@ mod staging;
 mod subjects;
 mod training;
 mod wan;
+mod webm;
 mod weird;
