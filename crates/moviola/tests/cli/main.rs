@@ -5,6 +5,7 @@
 mod asking;
 mod clips;
 mod conditions;
+mod datasets;
 mod ending;
 mod experts;
 mod exports;
