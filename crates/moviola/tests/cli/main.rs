@@ -15,6 +15,7 @@ mod generate;
 mod gguf;
 mod going;
 mod hearing;
+mod hub;
 mod inputs;
 mod inspect;
 mod lines;
