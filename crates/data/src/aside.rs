@@ -86,7 +86,7 @@ impl AsideFile {
     pub fn create(target: &Path, existing: Existing) -> Result<AsideFile> {
         let folder = folder_of(target)?;
         let aside = match is_special(target) {
-            true => Aside::Unnamed(tempfile::tempfile()?),
+            true => Aside::Unnamed(temporary(tempfile::tempfile)?),
             false => {
                 check_free(target, existing)?;
                 remove_left_behind(target);
@@ -118,8 +118,31 @@ impl AsideFile {
     pub fn scratch(&self) -> Result<File> {
         match self.file.get_ref() {
             Aside::Named(_) => tempfile::tempfile_in(folder_of(&self.target)?),
-            Aside::Unnamed(_) => tempfile::tempfile(),
+            Aside::Unnamed(_) => temporary(tempfile::tempfile),
         }
+    }
+
+    /// A second file for a program that is told its name. Dropping it removes it; what a process that was ended by
+    /// force left of it goes with the rest.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn named_scratch(&self) -> Result<NamedTempFile> {
+        remove_left_behind(&self.target);
+        let file = match self.file.get_ref() {
+            Aside::Named(_) => {
+                let folder = folder_of(&self.target)?;
+                beside(&self.target, 0o600, |builder| builder.tempfile_in(folder))
+            }
+            Aside::Unnamed(_) => {
+                temporary(|| beside(&self.target, 0o600, |builder| builder.tempfile()))
+            }
+        }?;
+        // Elsewhere a lock would keep the program out.
+        if cfg!(unix) {
+            let _ = file.as_file().try_lock();
+        }
+        Ok(file)
     }
 
     /// Writes over what is at `position`.
@@ -342,7 +365,11 @@ impl Unfinished {
 /// What is being made at `target` by whomever.
 fn unfinished(target: &Path) -> impl Iterator<Item = Unfinished> {
     let prefix = prefix(target);
-    let entries = folder_of(target).and_then(fs::read_dir).into_iter().flatten().flatten();
+    let folder = match is_special(target) {
+        true => Ok(tempfile::env::temp_dir()),
+        false => folder_of(target).map(Path::to_owned),
+    };
+    let entries = folder.and_then(fs::read_dir).into_iter().flatten().flatten();
     entries.filter_map(move |entry| {
         let name = entry.file_name().into_string().ok()?;
         let (process, random) =
@@ -414,6 +441,18 @@ fn check_free(target: &Path, existing: Existing) -> Result<()> {
 fn there_is_a_file() -> io::Error {
     let what = "there is a file of this name; choose another name or remove it";
     io::Error::new(ErrorKind::AlreadyExists, what)
+}
+
+/// Makes something in the folder for what is temporary; the error says which that is.
+fn temporary<T>(make: impl FnOnce() -> Result<T>) -> Result<T> {
+    make().map_err(|error| {
+        let folder = tempfile::env::temp_dir();
+        let what = format!(
+            "until all of it is there it is kept in {}, and that fails ({error}); let TMPDIR name another folder",
+            folder.display()
+        );
+        io::Error::new(error.kind(), what)
+    })
 }
 
 /// The folder that holds `target`, which must exist.

@@ -143,16 +143,20 @@ impl Sampler {
         self.guidance[step].branches(tracks).len()
     }
 
-    /// Which of [`Sampler::branches`] a step is about, in the order of [`Sampler::inputs`].
-    pub fn places<T>(&self, tracks: &Tracks<T>, step: usize) -> Vec<usize> {
-        let (all, own) = (self.kinds(tracks), self.guidance[step].branches(tracks));
-        (0..all.len()).filter(|place| own.contains(&all[*place])).collect()
+    /// Which of [`Sampler::branches`] each step is about, in the order of [`Sampler::inputs`].
+    pub fn places<T>(&self, tracks: &Tracks<T>) -> impl Iterator<Item = Vec<usize>> {
+        let all = self.kinds(tracks);
+        self.guidance.iter().map(move |guidance| {
+            let own = guidance.branches(tracks);
+            (0..all.len()).filter(|place| own.contains(&all[*place])).collect()
+        })
     }
 
     /// The branches that any step needs for a scene with these tracks, the conditional one first.
     fn kinds<T>(&self, tracks: &Tracks<T>) -> Vec<Branch> {
-        let steps = self.guidance.iter().map(|own| own.branches(tracks));
-        let mut all: Vec<Branch> = steps.flatten().collect();
+        // There may be very many steps, and most are guided as the one before.
+        let alike = self.guidance.chunk_by(|one, next| one == next);
+        let mut all: Vec<Branch> = alike.flat_map(|own| own[0].branches(tracks)).collect();
         all.sort_unstable();
         all.dedup();
         all

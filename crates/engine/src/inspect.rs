@@ -79,7 +79,8 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
             false => component(path),
         };
     }
-    match path.extension().and_then(|extension| extension.to_str()) {
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    match extension.to_str() {
         Some("safetensors") => {
             let (weights, tensors) = totals(&[path.to_owned()], "")?;
             let only = ComponentReport { name: name_of(path), class: None, weights: Some(weights) };

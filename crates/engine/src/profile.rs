@@ -254,9 +254,9 @@ impl Pipeline {
         // Which network each branch is.
         let mut networks: Vec<Option<usize>> = vec![None; branches.len()];
         let mut experts = Vec::new();
-        for (step, at) in sampler.steps().iter().enumerate() {
+        for ((step, at), places) in sampler.steps().iter().enumerate().zip(sampler.places(&tracks))
+        {
             experts.push(self.description.expert(at.timestep));
-            let places = sampler.places(&tracks, step);
             if places.iter().any(|place| networks[*place].is_none()) {
                 let all = sampler.inputs(&branches, &tokens, step);
                 for (place, inputs) in places.iter().zip(all) {

@@ -221,13 +221,22 @@ pub fn metadata(path: &Path) -> Result<BTreeMap<String, String>> {
 /// No config or index of a model is longer.
 const LONGEST_TEXT: u64 = 64 << 20;
 
+/// The bytes of a text without the mark that some editors begin one with, which is no part of it.
+pub(crate) fn without_mark(mut bytes: Vec<u8>) -> Vec<u8> {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    if bytes.starts_with(MARK) {
+        bytes.drain(..MARK.len());
+    }
+    bytes
+}
+
 /// The text of a file.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn read_text(path: &Path) -> Result<String> {
     let text = kernels::read_file(path, LONGEST_TEXT).and_then(|bytes| {
-        String::from_utf8(bytes)
+        String::from_utf8(without_mark(bytes))
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
     });
     text.map_err(|source| Error::read(path, source))

@@ -77,6 +77,8 @@ pub(crate) struct Listed<'a> {
     entries: Vec<ManifestEntry>,
     media: &'a dyn Media,
     voice: Voice,
+    /// A table in the folder that is not read, where clips have no captions.
+    table: Option<PathBuf>,
 }
 
 impl Clips {
@@ -105,6 +107,9 @@ impl Clips {
         if self.fps.is_some_and(|fps| !(fps.is_finite() && fps > 0.0 && fps <= 1000.0)) {
             return Err(Failure::refused("--fps: give a number above 0 and up to 1000, like 16"));
         }
+        let lack = entries.iter().any(|own| own.caption.is_none() && own.caption_fault.is_none());
+        let table = TABLES.iter().map(|name| self.data.join(name)).find(|path| path.is_file());
+        let table = table.filter(|_| lack);
         if let Some(word) = self.trigger_word()? {
             // What cannot be read is told, not replaced.
             for entry in entries.iter_mut().filter(|entry| entry.caption_fault.is_none()) {
@@ -112,7 +117,7 @@ impl Clips {
             }
         }
         readable(&entries)?;
-        Ok(Listed { entries, media, voice })
+        Ok(Listed { entries, media, voice, table })
     }
 
     /// The captions of a file, and the one size of clips that they are for.
@@ -129,6 +134,11 @@ impl Clips {
         if self.extract != Extract::Head || self.reference_scale != 1 {
             let reason = "--texts: there are no clips that --extract or --reference-scale is about";
             return Err(Failure::refused(reason));
+        }
+        if self.enlarge != 1.0 {
+            return Err(Failure::refused(
+                "--texts: there are no clips that --enlarge is about; leave it out",
+            ));
         }
         let mut captions = read_captions(&self.data)?;
         if captions.is_empty() {
@@ -262,6 +272,9 @@ impl Clips {
     }
 }
 
+/// Tables that other programs leave in a folder of clips.
+const TABLES: [&str; 2] = ["metadata.jsonl", "metadata.csv"];
+
 /// A clip that is enlarged more shows a few of its pixels and nothing else.
 const MOST_ENLARGED: f64 = 64.0;
 
@@ -306,6 +319,16 @@ fn readable(entries: &[ManifestEntry]) -> Outcome {
 }
 
 impl<'a> Listed<'a> {
+    /// Says where captions may be that were not found.
+    pub(crate) fn tell(&self) {
+        let Some(table) = &self.table else { return };
+        let table = table.display();
+        self.voice.warn(&format!(
+            "--data is a folder, whose captions are text files beside its clips; those of {table} are read if that is \
+             given: --data {table}"
+        ));
+    }
+
     fn watched(&self) -> Watched<'a> {
         let meter = self.voice.meter("look", self.entries.len() as u64);
         Watched { media: self.media, seen: RefCell::new((0, meter)) }

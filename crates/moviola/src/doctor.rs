@@ -48,6 +48,7 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome<ExitCode> {
     };
     let media: &dyn Media = if arguments.decode { &Decoded(&MediaFiles) } else { &MediaFiles };
     let listed = arguments.clips.list(media, voice)?;
+    listed.tell();
     if arguments.suggest_buckets {
         let suggested = arguments.clips.suggested(sizes, &listed)?;
         if suggested.is_empty() {

@@ -1,6 +1,6 @@
 //! `moviola export`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, FloatDType};
 use clap::ValueEnum;
@@ -119,6 +119,34 @@ impl Dtype {
     }
 }
 
+/// Refuses a name that is one of another kind than what is written under it.
+fn agrees(path: &Path, kind: KindName) -> Outcome {
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    let is_called = match extension.to_str() {
+        Some("gguf") => KindName::Gguf,
+        Some("safetensors") => KindName::File,
+        _ => return Ok(()),
+    };
+    let (own, called, is_so) = match kind {
+        KindName::Gguf => ("a GGUF", "gguf", is_called == KindName::Gguf),
+        KindName::File => ("safetensors (--as file)", "safetensors", is_called == KindName::File),
+        KindName::Lora => {
+            ("a LoRA in safetensors (--as lora)", "safetensors", is_called == KindName::File)
+        }
+        KindName::Folder => ("a folder (--as folder)", "", false),
+    };
+    if is_so {
+        return Ok(());
+    }
+    let other = if is_called == KindName::Gguf { "gguf" } else { "file" };
+    Err(Failure::Refused(format!(
+        "--output {}: that is the name of a {}, and what is written is {own}; call it {}, or say --as {other}",
+        path.display(),
+        if is_called == KindName::Gguf { "GGUF" } else { "file of safetensors" },
+        path.with_extension(called).display(),
+    )))
+}
+
 /// Reads a checkpoint and writes what was asked for.
 ///
 /// # Errors
@@ -141,6 +169,7 @@ pub(crate) fn run(arguments: &Arguments, voice: Voice) -> Outcome {
     let own = if student.lora().is_some() { KindName::Lora } else { KindName::Folder };
     let path = &arguments.output;
     let kind = arguments.kind.unwrap_or(own);
+    agrees(path, kind)?;
     let said = arguments.dialect.map(|dialect| match dialect {
         DialectName::Diffusers => Dialect::Diffusers,
         DialectName::Comfyui => Dialect::ComfyUi,

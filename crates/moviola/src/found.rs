@@ -34,7 +34,10 @@ pub(crate) fn inspect(path: &Path) -> Outcome<Inspection> {
     if let Some(whole) = whole.filter(|_| path.is_dir() && path.ends_with("checkpoints")) {
         return of_run(whole);
     }
-    if path.extension().is_some_and(|own| own == "yaml" || own == "yml") {
+    if path
+        .extension()
+        .is_some_and(|own| own.eq_ignore_ascii_case("yaml") || own.eq_ignore_ascii_case("yml"))
+    {
         return of_recipe(path);
     }
     match folder::lora::file(path) {

@@ -5,16 +5,21 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use folder::{Hub, HubEvent};
-use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::voice::Voice;
+use crate::voice::{Meter, Voice, bytes};
+
+/// No token is longer.
+const LONGEST_TOKEN: u64 = 1 << 16;
+
+/// Bytes that are shown as one.
+const MEBIBYTE: u64 = 1 << 20;
 
 /// The hub as the environment describes it.
 pub(crate) fn from_environment(voice: Voice) -> Hub {
     let mut hub = describe(&|name| std::env::var_os(name), std::env::home_dir());
-    let bar = Mutex::new(None);
+    let shown = Mutex::new(None);
     hub.report =
-        Arc::new(move |event| tell(event, voice, &mut bar.lock().expect("no one panics here")));
+        Arc::new(move |event| tell(event, voice, &mut shown.lock().expect("no one panics here")));
     hub
 }
 
@@ -31,7 +36,8 @@ fn describe(read: &dyn Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> H
     let cache = variable(&["HF_HUB_CACHE"]).map_or_else(|| folder.join("hub"), PathBuf::from);
     let token = text(&["HF_TOKEN"]).or_else(|| {
         let path = variable(&["HF_TOKEN_PATH"]).map_or_else(|| folder.join("token"), PathBuf::from);
-        std::fs::read_to_string(path).ok()
+        // A pipe would be waited for.
+        kernels::read_text(&path, LONGEST_TOKEN).ok()
     });
     let token = token.map(|own| own.trim().to_owned()).filter(|own| !own.is_empty());
     let endpoint = text(&["HF_ENDPOINT"]).unwrap_or_else(|| "https://huggingface.co".to_owned());
@@ -40,30 +46,42 @@ fn describe(read: &dyn Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> H
     Hub { endpoint, token, offline, ..Hub::offline(cache) }
 }
 
-/// Draws a bar per file.
-fn tell(event: HubEvent<'_>, voice: Voice, bar: &mut Option<ProgressBar>) {
-    match event {
+/// The file that is coming, and how far it is where it is large.
+struct Shown {
+    file: String,
+    meter: Option<Meter>,
+}
+
+/// Names each file, and shows how a large one gets on.
+fn tell(event: HubEvent<'_>, voice: Voice, shown: &mut Option<Shown>) {
+    let (file, done, total) = match event {
         HubEvent::FromCache { reason } => {
             voice.warn(&format!(
                 "the hub could not be asked ({reason}); using what its cache holds"
             ));
+            return;
         }
-        HubEvent::Fetching { file, done, total } => {
-            let bar = bar.get_or_insert_with(|| {
-                let style = "{bytes:>10} of {total_bytes} {bar:32} {bytes_per_sec}  {wide_msg}";
-                let style =
-                    ProgressStyle::with_template(style).expect("the template is a constant");
-                ProgressBar::new(total).with_style(style).with_message(file.to_owned())
-            });
-            bar.set_position(done);
-        }
+        HubEvent::Fetching { file, done, total } => (file, done, total),
+    };
+    if shown.as_ref().is_none_or(|own| own.file != file) {
+        voice.say(&format!("fetching {file} ({})", size(total)));
+        let is_large = total >= MEBIBYTE;
+        let meter = is_large.then(|| voice.meter_of("fetch", total.div_ceil(MEBIBYTE), "MiB"));
+        *shown = Some(Shown { file: file.to_owned(), meter });
     }
-    if let HubEvent::Fetching { done, total, .. } = event
-        && done == total
-        && let Some(bar) = bar.take()
+    if let Some(meter) = shown.as_mut().and_then(|own| own.meter.as_mut()) {
+        meter.reach(if done == total { total.div_ceil(MEBIBYTE) } else { done / MEBIBYTE }, "");
+    }
+    if done == total
+        && let Some(Shown { meter: Some(meter), .. }) = shown.take()
     {
-        bar.finish();
+        meter.finish();
     }
+}
+
+/// So many bytes, which may be few.
+fn size(count: u64) -> String {
+    if count < MEBIBYTE { format!("{count} bytes") } else { bytes(count) }
 }
 
 #[cfg(test)]
@@ -99,6 +117,16 @@ mod tests {
         {
             assert_eq!(described(&[("HF_HUB_OFFLINE", value)]).offline, offline, "{value}");
         }
+    }
+
+    /// A pipe that nobody writes to is no token, and is not waited for.
+    #[cfg(unix)]
+    #[test]
+    fn a_token_is_read_from_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("token");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(described(&[("HF_TOKEN_PATH", pipe.to_str().unwrap())]).token, None);
     }
 
     #[test]

@@ -30,7 +30,8 @@ impl InputFiles {
     /// tensors.
     pub(crate) fn with(mut self, named: impl IntoIterator<Item = PathBuf>) -> InputFiles {
         let is_read = |file: &&PathBuf| {
-            is_picture(file) || file.extension().is_some_and(|extension| extension == "safetensors")
+            is_picture(file)
+                || file.extension().is_some_and(|own| own.eq_ignore_ascii_case("safetensors"))
         };
         for path in named {
             self.add(&path);

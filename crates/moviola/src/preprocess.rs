@@ -1,17 +1,19 @@
 //! `moviola preprocess`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use burn::tensor::{DType, FloatDType};
+use burn::tensor::{DType, FloatDType, TensorData};
 use clap::ValueEnum;
 use comm::Group;
 use data::aside::UNFINISHED;
 use data::preprocess::{
     Buckets, DoctorReport, Encode, Media, MediaFiles, Pieces, Planned, Skipped, Summary,
-    preprocess, preprocess_texts,
+    preprocess, preprocess_texts, text_id,
 };
 use data::store::{Bucket, Dataset, Fingerprint, LATENTS, Writer};
 use engine::{EncoderSetup, FolderEncoder, machine_memory};
@@ -21,7 +23,7 @@ use crate::clips::{self, Clips};
 use crate::crew::{self, Led};
 use crate::failure::{Failure, Outcome};
 use crate::launch::Process;
-use crate::signals::INTERRUPTED;
+use crate::signals::{INTERRUPTED, Looking};
 use crate::voice::{Voice, bytes};
 use crate::{device, hub, layout, signals, threads};
 
@@ -45,6 +47,9 @@ pub(crate) struct Arguments {
     /// Encode clips of any size, even where this machine seems to have too little memory for them
     #[arg(long)]
     force: bool,
+    /// Write into a dataset of which nothing is listed any more: all that is there is removed
+    #[arg(long)]
+    overwrite: bool,
     /// The type that latents and embeddings are stored in; bf16 takes half the space
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
@@ -112,11 +117,13 @@ fn work(arguments: &Arguments, group: &Group, voice: Voice) -> Outcome<ExitCode>
     if arguments.texts {
         serves_texts(&model)?;
     }
+    // The first rank alone writes; before that an interruption has nothing to keep.
+    let looking = (group.rank() == 0).then(|| Looking::watch(voice)).transpose()?;
     let opening = (group.size() > 1).then(|| group.busy("looking at clips", crew::LONGEST));
     let mut encoder = FolderEncoder::open(&model, &EncoderSetup { device, dtype })?;
     if arguments.texts {
         drop(opening);
-        return texts(arguments, encoder, group, voice);
+        return texts(arguments, (encoder, dtype), group, (looking, voice));
     }
     let listed = arguments.clips.list(&MediaFiles, voice)?;
     let sizes = encoder.sizes();
@@ -136,7 +143,8 @@ fn work(arguments: &Arguments, group: &Group, voice: Voice) -> Outcome<ExitCode>
             })
         });
     }
-    check_output(&arguments.output, &encoder, dtype)?;
+    check_output(&arguments.output, &encoder, dtype, false)?;
+    listed.tell();
     tell(&skipped, voice);
     silent.iter().for_each(|told| voice.warn(told));
     if planned.is_empty() {
@@ -146,9 +154,11 @@ fn work(arguments: &Arguments, group: &Group, voice: Voice) -> Outcome<ExitCode>
             arguments.clips.data.display()
         )));
     }
+    arguments.spares(planned.iter().map(|own| own.id.clone()).collect())?;
     let mut led = Led::new(encoder, group, &planned)?;
+    let stop = looking.map_or_else(Default::default, Looking::over);
     let summary = arguments.clips.at_rate(&MediaFiles, |media| {
-        encode(&planned, (media, voice), &mut led, &arguments.output)
+        encode(&planned, (media, voice), &mut led, (&arguments.output, &stop))
     })?;
     led.finish()?;
     tell(&summary.failed, voice);
@@ -206,17 +216,23 @@ fn serves_texts(model: &Path) -> Outcome {
 /// Encodes captions alone.
 fn texts(
     arguments: &Arguments,
-    mut encoder: FolderEncoder,
+    (mut encoder, dtype): (FolderEncoder, FloatDType),
     group: &Group,
-    voice: Voice,
+    (looking, voice): (Option<Looking>, Voice),
 ) -> Outcome<ExitCode> {
+    if arguments.force {
+        return Err(Failure::refused(
+            "--texts: there are no clips whose size --force is about; leave it out",
+        ));
+    }
     let (captions, bucket, fps) = arguments.clips.captions(encoder.sizes())?;
     if group.rank() > 0 {
         return crew::help(group, &captions, |caption| encoder.text(caption).ok());
     }
-    check_encoders(&arguments.output, &encoder.fingerprint())?;
+    check_output(&arguments.output, &encoder, dtype, true)?;
+    arguments.spares(captions.iter().map(|own| text_id(own, (bucket, fps))).collect())?;
+    let stop = looking.map_or_else(Default::default, Looking::over);
     let mut writer = Writer::open(&arguments.output, &encoder.fingerprint(), SHARD_BYTES)?;
-    let stop = signals::watch(voice)?;
     if !writer.has_null_text() {
         writer.put_null_text(&encoder.null_text()?)?;
     }
@@ -237,10 +253,9 @@ fn encode(
     planned: &[Planned],
     (media, voice): (&dyn Media, Voice),
     encoder: &mut Led,
-    output: &Path,
+    (output, stop): (&Path, &AtomicBool),
 ) -> Outcome<Summary> {
     let mut writer = Writer::open(output, &encoder.fingerprint(), SHARD_BYTES)?;
-    let stop = signals::watch(voice)?;
     if !writer.has_null_text() {
         writer.put_null_text(&encoder.null_text()?)?;
     }
@@ -248,7 +263,7 @@ fn encode(
     let mut progress = |progress: data::preprocess::Progress<'_>| {
         meter.reach(progress.done as u64, progress.id);
     };
-    let summary = preprocess(planned, media, encoder, &mut writer, &mut progress, &stop);
+    let summary = preprocess(planned, media, encoder, &mut writer, &mut progress, stop);
     meter.finish();
     Ok(summary?)
 }
@@ -280,14 +295,53 @@ pub(crate) fn finish(output: &Path, summary: &Summary, skipped: usize) -> Outcom
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses a folder that holds something else, or a dataset of other encoders or of another type.
-fn check_output(output: &Path, encoder: &FolderEncoder, dtype: FloatDType) -> Outcome {
+impl Arguments {
+    /// Refuses a dataset of which nothing would be left, unless that was asked for.
+    fn spares(&self, wanted: BTreeSet<String>) -> Outcome {
+        let dataset = match Dataset::open(&self.output) {
+            Ok(dataset) if !self.overwrite => dataset,
+            _ => return Ok(()),
+        };
+        let stays = |at: usize| wanted.contains(&dataset.origin(at).id);
+        if (0..dataset.len()).any(stays) {
+            return Ok(());
+        }
+        Err(Failure::Refused(format!(
+            "--output: {} holds {} samples, and none of them is of what {} lists, so that all would be removed; give \
+             another folder, or add --overwrite to remove them",
+            self.output.display(),
+            dataset.len(),
+            self.clips.data.display()
+        )))
+    }
+}
+
+/// Refuses a folder that holds something else, or a dataset of other encoders, of another type, or of clips where
+/// captions alone are to come, and the other way round.
+fn check_output(
+    output: &Path,
+    encoder: &FolderEncoder,
+    dtype: FloatDType,
+    is_of_texts: bool,
+) -> Outcome {
     match Dataset::open(output) {
         Ok(dataset) => {
             dataset.check_encoders(&encoder.fingerprint())?;
-            let latents = dataset.read(0)?.tensors.remove(LATENTS);
+            let holds_texts = dataset.holding(LATENTS) == 0;
+            if holds_texts != is_of_texts {
+                let (held, asked) = match holds_texts {
+                    true => ("captions alone", "clips are asked for; add --texts"),
+                    false => ("clips", "--texts asks for captions alone; leave it out"),
+                };
+                return Err(Failure::Refused(format!(
+                    "--output: the dataset {} holds {held}, and {asked}, or give another folder",
+                    output.display()
+                )));
+            }
+            let tensors = dataset.read(0)?.tensors;
             let asked = DType::from(dtype);
-            match latents.map(|latents| latents.dtype()).filter(|made| *made != asked) {
+            let mut floats = tensors.values().map(TensorData::dtype).filter(|own| own.is_float());
+            match floats.find(|made| *made != asked) {
                 Some(made) => Err(Failure::Refused(format!(
                     "the dataset {} holds {}, but --dtype asks for {}; choose the same type, or \
                      preprocess into a new folder",

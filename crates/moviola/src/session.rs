@@ -62,6 +62,7 @@ impl Going {
         let changeable = self.changes.keys_of(folder)?;
         let free: Vec<&str> =
             FREE.into_iter().chain(changeable.iter().map(String::as_str)).collect();
+        self.changes.check(self.resume.as_deref().unwrap_or(folder), recipe)?;
         let resumed = match &self.resume {
             Some(path) => Some(trainer.resume_from(path, &free, device)?),
             None => trainer.resume(&free, device)?,

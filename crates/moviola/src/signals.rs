@@ -25,11 +25,44 @@ const GRACE: Duration = Duration::from_secs(3);
 /// # Errors
 /// The system refuses to tell us.
 pub(crate) fn watch(voice: Voice) -> Outcome<Arc<AtomicBool>> {
+    Ok(Looking::watch(voice)?.over())
+}
+
+/// A command that looks at much before it writes anything: for so long an interruption ends it at once.
+pub(crate) struct Looking {
+    looks: Arc<AtomicBool>,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Looking {
+    /// Watches for interruptions.
+    ///
+    /// # Errors
+    /// The system refuses to tell us.
+    pub(crate) fn watch(voice: Voice) -> Outcome<Looking> {
+        let looks = Arc::new(AtomicBool::new(true));
+        let interrupted = watch_after(looks.clone(), voice)?;
+        Ok(Looking { looks, interrupted })
+    }
+
+    /// From here on something is written, and an interruption sets the flag.
+    pub(crate) fn over(self) -> Arc<AtomicBool> {
+        self.looks.store(false, Ordering::Relaxed);
+        self.interrupted
+    }
+}
+
+/// A flag that an interruption sets, once nobody only looks any more.
+fn watch_after(looks: Arc<AtomicBool>, voice: Voice) -> Outcome<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     // SIGUSR1 came first: this is the first that may be one too many.
     let mut was_told = false;
     handle(move || {
+        if looks.load(Ordering::Relaxed) {
+            voice.fail(&Writing::default().interrupted(), INTERRUPTED);
+            exit(INTERRUPTED.into());
+        }
         if std::mem::replace(&mut was_told, true) {
             exit(INTERRUPTED.into());
         }

@@ -145,7 +145,12 @@ impl Voice {
 
     /// Shows how a stage of `total` steps gets on.
     pub(crate) fn meter(&self, stage: &str, total: u64) -> Meter {
-        let mut meter = self.patient_meter(stage, total);
+        self.meter_of(stage, total, "step")
+    }
+
+    /// The same of something else than steps.
+    pub(crate) fn meter_of(&self, stage: &str, total: u64, unit: &'static str) -> Meter {
+        let mut meter = Meter { unit, ..self.patient_meter(stage, total) };
         meter.begin();
         meter
     }
@@ -163,6 +168,7 @@ impl Voice {
             voice: *self,
             stage: stage.to_owned(),
             total,
+            unit: "step",
             way,
             begun,
             from: 0,
@@ -185,6 +191,8 @@ pub(crate) struct Meter {
     voice: Voice,
     stage: String,
     total: u64,
+    /// What is counted.
+    unit: &'static str,
     way: Way,
     begun: Instant,
     /// The step it began after.
@@ -276,7 +284,7 @@ impl Meter {
                     "{:<9} {done}/{}  {}  {} left{note}",
                     self.stage,
                     self.total,
-                    rate(each),
+                    rate(each, self.unit),
                     duration(left)
                 ));
             }
@@ -302,10 +310,12 @@ impl Meter {
 }
 
 /// A speed in the unit that has the fewest zeros.
-fn rate(each: f64) -> String {
+fn rate(each: f64, unit: &str) -> String {
+    // Steps are counted, and what is measured has no plural.
+    let plural = if unit == "step" { "s" } else { "" };
     match each > 1.0 {
-        true => format!("{each:.1} s/step"),
-        false => format!("{:.1} steps/s", 1.0 / each.max(1e-9)),
+        true => format!("{each:.1} s/{unit}"),
+        false => format!("{:.1} {unit}{plural}/s", 1.0 / each.max(1e-9)),
     }
 }
 
@@ -378,7 +388,8 @@ mod tests {
     fn numbers_are_said_as_people_say_them() {
         assert_eq!([duration(0.04), duration(42.0), duration(600.0)], ["0.0 s", "42 s", "10 min"]);
         assert_eq!([duration(7200.0), duration(400_000.0)], ["2.0 h", "4.6 days"]);
-        assert_eq!([rate(0.25), rate(12.5)], ["4.0 steps/s", "12.5 s/step"]);
+        let rates = [rate(0.25, "step"), rate(12.5, "step"), rate(0.5, "MiB")];
+        assert_eq!(rates, ["4.0 steps/s", "12.5 s/step", "2.0 MiB/s"]);
         assert_eq!([bytes(61 << 20), bytes(9 << 30)], ["61 MiB", "9.0 GiB"]);
     }
 }

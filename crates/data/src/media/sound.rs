@@ -100,7 +100,16 @@ impl Waveform {
     /// If the system refuses; nothing is left then.
     pub fn prepare(&self, path: &Path) -> Result<AsideFile> {
         let write = |source| Error::Write { path: path.to_owned(), source };
-        let failed = |error: hound::Error| write(std::io::Error::other(error.to_string()));
+        AsideFile::prepared(path, &self.wave().map_err(write)?).map_err(write)
+    }
+
+    /// The bytes of that file.
+    ///
+    /// # Errors
+    ///
+    /// If the format has no place for so many samples.
+    pub(super) fn wave(&self) -> std::io::Result<Vec<u8>> {
+        let failed = |error: hound::Error| std::io::Error::other(error.to_string());
         let spec = WavSpec {
             channels: self.channels as u16,
             sample_rate: self.sample_rate,
@@ -114,7 +123,7 @@ impl Waveform {
             writer.write_sample(level as i16).map_err(failed)?;
         }
         writer.finalize().map_err(failed)?;
-        AsideFile::prepared(path, bytes.get_ref()).map_err(write)
+        Ok(bytes.into_inner())
     }
 }
 

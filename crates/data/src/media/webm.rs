@@ -1,7 +1,8 @@
 //! WebM by the program `ffmpeg`: no maintained crate encodes VP9 without a library of the system.
 //!
 //! Frames go to ffmpeg through a pipe. It writes a file of its own, since a WebM without seeking has
-//! neither a duration nor an index, and what it wrote is taken over when it has ended well.
+//! neither a duration nor an index, and what it wrote is taken over when it has ended well. That file stands beside
+//! the target, as everything does that is not finished.
 
 use super::ffmpeg::{FFMPEG, last_line};
 use super::write::Sink;
@@ -56,7 +57,7 @@ impl WebmSink {
 impl Sink for WebmSink {
     fn push(&mut self, frame: &Frame) -> Result<()> {
         if self.encoder.is_none() {
-            self.encoder = Some(Encoder::start(&self.path, frame.size(), self.rate)?);
+            self.encoder = Some(Encoder::start((&self.path, &self.file), frame.size(), self.rate)?);
         }
         let Some(encoder) = &mut self.encoder else { return Ok(()) };
         let Some(frames) = &mut encoder.frames else { return Ok(()) };
@@ -79,7 +80,7 @@ impl Sink for WebmSink {
         let Some(mut encoder) = self.encoder.take() else { return Ok(()) };
         encoder.end(&self.path)?;
         let with_sound = match &self.sound {
-            Some(sound) => Some(add_sound(&self.path, encoder.made.path(), sound)?),
+            Some(sound) => Some(add_sound((&self.path, &self.file), encoder.made.path(), sound)?),
             None => None,
         };
         let made = with_sound.as_ref().unwrap_or(&encoder.made);
@@ -91,11 +92,15 @@ impl Sink for WebmSink {
 
 /// The same frames with a sound, as Opus. Opus has a rate of its own, 48000 samples a second, which ffmpeg brings the
 /// sound to.
-fn add_sound(path: &Path, frames: &Path, sound: &Waveform) -> Result<NamedTempFile> {
+fn add_sound(
+    (path, file): (&Path, &AsideFile),
+    frames: &Path,
+    sound: &Waveform,
+) -> Result<NamedTempFile> {
     let failure = failure(path);
-    let wave = NamedTempFile::with_suffix(".wav").map_err(&failure)?;
-    sound.write(wave.path())?;
-    let made = NamedTempFile::with_suffix(".webm").map_err(&failure)?;
+    let mut wave = file.named_scratch().map_err(&failure)?;
+    sound.wave().and_then(|bytes| wave.write_all(&bytes)).map_err(&failure)?;
+    let made = file.named_scratch().map_err(&failure)?;
     let mut command = Command::new(FFMPEG);
     command.args(["-nostdin", "-v", "error", "-i"]).arg(super::ffmpeg::input(frames));
     command.arg("-i").arg(super::ffmpeg::input(wave.path()));
@@ -113,9 +118,12 @@ fn add_sound(path: &Path, frames: &Path, sound: &Waveform) -> Result<NamedTempFi
 }
 
 impl Encoder {
-    fn start(path: &Path, (height, width): (usize, usize), rate: FrameRate) -> Result<Encoder> {
-        let failure = failure(path);
-        let made = NamedTempFile::with_suffix(".webm").map_err(&failure)?;
+    fn start(
+        (path, file): (&Path, &AsideFile),
+        (height, width): (usize, usize),
+        rate: FrameRate,
+    ) -> Result<Encoder> {
+        let made = file.named_scratch().map_err(failure(path))?;
         let mut command = Command::new(FFMPEG);
         command.args(["-nostdin", "-v", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]);
         command.arg("-s").arg(format!("{width}x{height}"));

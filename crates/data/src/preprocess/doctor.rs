@@ -315,8 +315,14 @@ fn examine(entry: &ManifestEntry, media: &dyn Media, buckets: &Buckets) -> Resul
 }
 
 fn probe(media: &dyn Media, path: &Path) -> Result<Probe, Reason> {
-    if !path.is_file() {
-        return Err(Reason::Missing);
+    match fs::metadata(path) {
+        Err(_) => return Err(Reason::Missing),
+        // A pipe would be waited for.
+        Ok(found) if !found.is_file() => {
+            let what = if found.is_dir() { "folder" } else { "pipe or a device" };
+            return Err(Reason::Unreadable(format!("it is a {what}, and a file is needed")));
+        }
+        Ok(_) => {}
     }
     let probe = media.probe(path).map_err(|cause| Reason::Unreadable(cause.to_string()))?;
     let Probe { frames, height, width, fps } = probe;

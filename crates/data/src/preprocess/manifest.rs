@@ -1,6 +1,7 @@
 //! Which clips there are: a folder of clips with a text file beside each, or a table.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use csv_core::{ReadRecordResult, ReaderBuilder};
 use serde_json::{Map, Value};
 
-use super::text::read_text;
+use super::text::read_caption;
 use crate::error::{Error, Result};
 
 /// The endings of clips and pictures.
@@ -67,7 +68,7 @@ pub fn find_sources(path: &Path) -> Result<Vec<ManifestEntry>> {
         let reason = "give a folder, or a table that ends in .csv, .tsv, .json or .jsonl";
         return Err(wrong(reason.to_owned()));
     };
-    let text = read_text(path, LONGEST_TABLE)?.map_err(wrong)?;
+    let text = read_caption(path, LONGEST_TABLE)?.map_err(wrong)?;
     let mut entries = Vec::new();
     let read = table.read(&text, &mut |row| {
         entries.push(row.entry(folder)?);
@@ -175,17 +176,27 @@ impl Row<'_> {
         }
         let other = |names: &[&str]| {
             let found = self.get(names)?.filter(|path| !path.is_empty());
-            Ok::<_, String>(found.map(|path| folder.join(path)))
+            Ok::<_, String>(found.map(|path| folder.join(&*here(folder, path))))
         };
+        let path = here(folder, path);
         Ok(ManifestEntry {
-            id: path.to_owned(),
-            path: folder.join(path),
+            path: folder.join(&*path),
+            id: path.into_owned(),
             caption: Some(self.caption()?.to_owned()),
             caption_fault: None,
             reference: other(&REFERENCE)?,
             mask: other(&MASK)?,
             sound: other(&SOUND)?,
         })
+    }
+}
+
+/// A path as it is written, or with the separators of this system where a table of Windows was moved here.
+fn here<'a>(folder: &Path, path: &'a str) -> Cow<'a, str> {
+    let moved = path.replace('\\', "/");
+    match moved != path && !folder.join(path).exists() && folder.join(&moved).exists() {
+        true => Cow::Owned(moved),
+        false => Cow::Borrowed(path),
     }
 }
 
@@ -220,22 +231,22 @@ fn walk(root: &Path) -> Result<Vec<ManifestEntry>> {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
         ending.is_some_and(|ending| MEDIA.contains(&ending.as_str()))
     };
+    let beside = Beside::of(&found);
     found.retain(is_media);
     found.sort();
     let entry = |path: PathBuf| {
         let parts = path.strip_prefix(root).unwrap_or(&path).components();
         let parts: Vec<_> = parts.map(|part| name_of(part.as_os_str())).collect();
-        let beside = CAPTIONS.iter().map(|ending| path.with_extension(ending));
-        let own = beside.into_iter().find(|file| file.symlink_metadata().is_ok());
+        let own = CAPTIONS.iter().find_map(|ending| beside.find(&path, ending));
         let (caption, caption_fault) = match own
-            .map(|file| (read_text(&file, LONGEST_CAPTION), file))
+            .map(|file| (read_caption(&file, LONGEST_CAPTION), file))
         {
             None => (None, None),
             Some((Ok(Ok(text)), _)) => (Some(text.trim().to_owned()), None),
             Some((Ok(Err(reason)), file)) => (None, Some(format!("{}: {reason}", file.display()))),
             Some((Err(err), _)) => (None, Some(err.to_string())),
         };
-        let sound = Some(path.with_extension(WAVE)).filter(|file| file.is_file());
+        let sound = beside.find(&path, WAVE).filter(|file| file.is_file());
         ManifestEntry {
             id: parts.join("/"),
             path,
@@ -247,6 +258,26 @@ fn walk(root: &Path) -> Result<Vec<ManifestEntry>> {
         }
     };
     Ok(found.into_iter().map(entry).collect())
+}
+
+/// Files by their names without endings, and by their endings in small letters.
+struct Beside(BTreeMap<(PathBuf, String), PathBuf>);
+
+impl Beside {
+    fn of(files: &[PathBuf]) -> Beside {
+        let key = |path: &PathBuf| {
+            let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+            Some(((path.with_extension(""), ending), path.clone()))
+        };
+        Beside(files.iter().filter_map(key).collect())
+    }
+
+    /// The file of this ending beside another; where several are there, the one in small letters.
+    fn find(&self, path: &Path, ending: &str) -> Option<PathBuf> {
+        let usual = path.with_extension(ending);
+        let other = || self.0.get(&(path.with_extension(""), ending.to_owned())).cloned();
+        usual.symlink_metadata().is_ok().then_some(usual).or_else(other)
+    }
 }
 
 /// A name as text. One that is no UTF-8 is written with its odd bytes as `\xNN` behind a second slash, which
@@ -320,12 +351,20 @@ fn read_csv(text: &str, each: EachRow<'_>) -> Result<(), String> {
 }
 
 /// The sign that parts the columns: the most frequent one of the first line, where it is not quoted.
-fn separator(text: &str) -> u8 {
+///
+/// Excel may say it in a line before all others, `sep=;`, which is no part of the table.
+fn separator(text: &str) -> (u8, &str) {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let first = first.trim_end_matches('\r').trim_matches('"');
+    let said = first.get(..4).filter(|own| own.eq_ignore_ascii_case("sep="));
+    if let (Some(_), [sign]) = (said, first.as_bytes().get(4..).unwrap_or_default()) {
+        return (*sign, rest);
+    }
     let first = text.lines().next().unwrap_or_default();
     let bare: String = first.split('"').step_by(2).collect();
     let count = |sign: &u8| bare.bytes().filter(|byte| byte == sign).count();
     // Of equals the last wins here, so that a single column has commas.
-    SEPARATORS.into_iter().rev().max_by_key(count).unwrap_or(b',')
+    (SEPARATORS.into_iter().rev().max_by_key(count).unwrap_or(b','), text)
 }
 
 /// Hands out the records of a CSV text: quotes, line breaks within quotes and any line ends are handled.
@@ -333,7 +372,8 @@ fn csv_records(
     text: &str,
     each: &mut dyn FnMut(&[&str]) -> Result<(), String>,
 ) -> Result<(), String> {
-    let mut reader = ReaderBuilder::new().delimiter(separator(text)).build();
+    let (sign, text) = separator(text);
+    let mut reader = ReaderBuilder::new().delimiter(sign).build();
     let (mut bytes, mut ends) = (vec![0; 4096], vec![0; 64]);
     let mut input = text.as_bytes();
     let (mut written, mut fields) = (0, 0);

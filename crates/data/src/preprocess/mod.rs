@@ -37,7 +37,8 @@ pub use pieces::Pieces;
 pub use resampled::Resampled;
 pub use run::{Progress, Summary, preprocess, tensors_of};
 pub use suggest::suggest;
-pub use texts::{preprocess_texts, read_captions};
+pub use text::read_text;
+pub use texts::{preprocess_texts, read_captions, text_id};
 pub use together::{Helpers, Tensors};
 
 use crate::clip::Clip;

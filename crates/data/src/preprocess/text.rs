@@ -1,19 +1,29 @@
 //! Texts as people keep them: UTF-8 with or without a mark, UTF-16 of some editors, Latin-1 of older ones.
 
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// A text file of at most so many bytes; the inner error says that it is too long or no text.
+/// A text file of at most so many bytes, in any of these encodings.
+///
+/// # Errors
+/// It cannot be read, is longer, or is no text.
+pub fn read_text(path: &Path, longest: u64) -> io::Result<String> {
+    read(path, longest)?.map_err(|reason| io::Error::new(ErrorKind::InvalidData, reason))
+}
+
+/// The same; the inner error says that it is too long or no text.
 ///
 /// # Errors
 /// It cannot be read.
-pub(super) fn read_text(path: &Path, longest: u64) -> Result<Result<String, String>> {
-    let unreadable = |source| Error::file("read", path, source);
-    let file = kernels::open_file(path).map_err(unreadable)?;
+pub(super) fn read_caption(path: &Path, longest: u64) -> Result<Result<String, String>> {
+    read(path, longest).map_err(|source| Error::file("read", path, source))
+}
+
+fn read(path: &Path, longest: u64) -> io::Result<Result<String, String>> {
     let mut bytes = Vec::new();
-    file.take(longest + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    kernels::open_file(path)?.take(longest + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > longest {
         return Ok(Err(format!("it has more than {longest} bytes")));
     }
@@ -92,7 +102,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.txt");
         std::fs::write(&path, b"a fox\x1b[2J").unwrap();
-        assert!(read_text(&path, 100).unwrap().unwrap_err().contains("no text"));
-        assert!(read_text(&path, 8).unwrap().unwrap_err().contains("more than 8 bytes"));
+        assert!(read_caption(&path, 100).unwrap().unwrap_err().contains("no text"));
+        assert!(read_caption(&path, 8).unwrap().unwrap_err().contains("more than 8 bytes"));
+        assert!(read_text(&path, 100).unwrap_err().to_string().contains("no text"));
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::manifest::Table;
-use super::text::read_text;
+use super::text::read_caption;
 use super::together::Together;
 use super::{Encode, Progress, Summary};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ const LONGEST: u64 = 1 << 28;
 /// It cannot be read, is no text, or is a table without captions.
 pub fn read_captions(path: &Path) -> Result<Vec<String>> {
     let wrong = |reason: String| Error::Manifest { path: path.to_owned(), reason };
-    let text = read_text(path, LONGEST)?.map_err(wrong)?;
+    let text = read_caption(path, LONGEST)?.map_err(wrong)?;
     let mut captions: Vec<String> = Vec::new();
     match Table::of(path) {
         Some(table) => {
@@ -98,6 +98,11 @@ pub fn preprocess_texts(
         summary.removed = writer.retain(&wanted)?;
     }
     Ok(summary)
+}
+
+/// What the sample of a caption alone is called.
+pub fn text_id(caption: &str, place: (Bucket, f64)) -> String {
+    origin(caption, place).id
 }
 
 /// Where a sample of a caption alone comes from.

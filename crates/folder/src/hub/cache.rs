@@ -7,6 +7,9 @@ use std::path::{Component, Path, PathBuf};
 use super::blob::Blob;
 use crate::error::{Error, Result};
 
+/// No name of a commit is longer.
+const LONGEST_REFERENCE: u64 = 4096;
+
 /// The folder of one model in the cache.
 pub(super) struct Cache {
     model: PathBuf,
@@ -42,7 +45,7 @@ impl Cache {
 
     /// The folder of a branch, tag or commit that was downloaded, if there is one.
     pub(super) fn snapshot_of(&self, revision: &str) -> Option<PathBuf> {
-        let recorded = fs::read_to_string(self.reference(revision));
+        let recorded = kernels::read_text(&self.reference(revision), LONGEST_REFERENCE);
         let commit = recorded.map_or_else(|_| revision.to_owned(), |text| text.trim().to_owned());
         let folder = self.snapshot(inner_path(&commit)?);
         folder.is_dir().then_some(folder)
@@ -87,7 +90,8 @@ impl Cache {
     /// The file cannot be written.
     pub(super) fn record(&self, revision: &str, commit: &str) -> Result<()> {
         let path = self.reference(revision);
-        if revision == commit || fs::read_to_string(&path).is_ok_and(|text| text.trim() == commit) {
+        let is_known = |text: String| text.trim() == commit;
+        if revision == commit || kernels::read_text(&path, LONGEST_REFERENCE).is_ok_and(is_known) {
             return Ok(());
         }
         make_folder_of(&path)?;

@@ -49,6 +49,7 @@ impl Alphas {
     }
 
     fn parse(text: &str, prefix: &str) -> Result<Alphas, String> {
+        let text = text.trim_start_matches('\u{feff}');
         let config: Value = serde_json::from_str(text).map_err(|err| err.to_string())?;
         let get = |key: &str| config.get(format!("{prefix}{key}")).filter(|value| !value.is_null());
         let flag = |key: &str| get(key).and_then(Value::as_bool).unwrap_or(false);

@@ -53,7 +53,12 @@ impl FromStr for LoraSource {
                 Ok(LoraSource { path: PathBuf::from(path), scale })
             }
             // A colon may belong to the path.
-            Err(_) if scale.contains(['/', '\\']) || scale.ends_with(".safetensors") => Ok(whole),
+            Err(_)
+                if scale.contains(['/', '\\'])
+                    || scale.to_ascii_lowercase().ends_with(".safetensors") =>
+            {
+                Ok(whole)
+            }
             _ => Err(format!("`{scale}` is not a scale; write FILE or FILE:SCALE, as in x:0.8")),
         }
     }

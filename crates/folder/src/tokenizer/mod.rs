@@ -148,7 +148,7 @@ fn undefined(processor: &Value) -> Option<&str> {
 }
 
 fn from_json(path: &Path) -> Result<tokenizers::Tokenizer, TokenizerError> {
-    let bytes = read(path)?;
+    let bytes = read_json(path)?;
     // The library panics where JSON ends within its decoder.
     let Ends { post_processor } = serde_json::from_slice(&bytes).map_err(corrupt(path))?;
     if let Some(token) = undefined(&post_processor) {
@@ -169,6 +169,10 @@ const LONGEST: u64 = 256 << 20;
 fn read(path: &Path) -> Result<Vec<u8>, TokenizerError> {
     kernels::read_file(path, LONGEST)
         .map_err(|source| TokenizerError::Read { path: path.to_owned(), source })
+}
+
+fn read_json(path: &Path) -> Result<Vec<u8>, TokenizerError> {
+    Ok(crate::model_folder::without_mark(read(path)?))
 }
 
 /// An error of the library as one that names the file.

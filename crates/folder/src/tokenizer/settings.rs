@@ -37,7 +37,9 @@ impl Settings {
     pub(super) fn open(path: &Path) -> Result<Settings, TokenizerError> {
         // A pipe in its place is refused by who reads it.
         let file: SettingsFile = match path.exists() {
-            true => serde_json::from_slice(&super::read(path)?).map_err(super::corrupt(path))?,
+            true => {
+                serde_json::from_slice(&super::read_json(path)?).map_err(super::corrupt(path))?
+            }
             false => SettingsFile::default(),
         };
         let unsupported = |key, side: String, supported| {

@@ -118,11 +118,10 @@ const LONGEST: u64 = 1 << 28;
 
 /// The lines of a file, without those that are empty or a comment.
 fn read(path: &Path, base: &Arguments) -> Outcome<Vec<Line>> {
-    let text = kernels::read_text(path, LONGEST).map_err(|err| {
+    // In whatever encoding an editor wrote it.
+    let text = data::preprocess::read_text(path, LONGEST).map_err(|err| {
         Failure::Refused(format!("--prompts: {} cannot be read: {err}", path.display()))
     })?;
-    // Some editors begin a file with a mark that is no part of its text.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let is_json = is_json(path);
     if is_named(path, "json") {
         return Err(Failure::Refused(format!(
@@ -167,11 +166,14 @@ fn is_named(path: &Path, extension: &str) -> bool {
 /// What a line of any other file asks for.
 fn plain(line: &str, base: &Arguments) -> Result<Line, String> {
     // Other programs read `--w 512` of a line as a setting.
-    let is_setting = |word: &&str| word.len() == 3 && word.starts_with("--") && word.is_ascii();
+    let is_setting = |word: &&str| {
+        let letter = word.strip_prefix("--").filter(|own| own.len() == 1);
+        letter.is_some_and(|own| own.bytes().all(|own| own.is_ascii_alphabetic()))
+    };
     match line.split_whitespace().find(is_setting) {
         Some(word) => Err(format!(
-            "`{word}` is no part of a prompt here; settings of a line are for .jsonl files, like {{\"prompt\": \"a \
-             fox\", \"width\": 512}}"
+            "`{word}` is no part of a prompt here; take it out, and where it is a setting of this line alone, write \
+             the lines to a .jsonl file, like {{\"prompt\": \"a fox\", \"width\": 512}}"
         )),
         None => Ok(Line::of(Arguments { prompt: vec![line.to_owned()], ..base.clone() })),
     }
@@ -198,6 +200,7 @@ fn object(line: &str, base: &Arguments) -> Result<Line, String> {
             KEYS.join(", ")
         ));
     }
+    said_once(&fields)?;
     let (mut own, mut has_seed) = (base.clone(), false);
     let text = |key: &str, value: &Value| {
         value.as_str().map(str::to_owned).ok_or_else(|| format!("`{key}` is {value}, not a text"))
@@ -232,6 +235,24 @@ fn object(line: &str, base: &Arguments) -> Result<Line, String> {
         true => Err("it has no `prompt`".to_owned()),
         false => Ok(Line { asks: own, has_seed }),
     }
+}
+
+/// Refuses a setting that a line says under two names, of which one would win in silence.
+fn said_once(fields: &Map<String, Value>) -> Result<(), String> {
+    let said: Vec<&str> =
+        fields.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str()).collect();
+    let is_same = |one: &str, other: &str| match (known(one), known(other)) {
+        ("size", "width" | "height") => true,
+        (one, other) => one == other,
+    };
+    for one in &said {
+        if let Some(other) = said.iter().find(|other| *other != one && is_same(one, other)) {
+            return Err(format!(
+                "`{one}` and `{other}` say the same setting; leave one of them out"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Our name of a setting.

@@ -231,10 +231,8 @@ impl<'a> Run<'a> {
         let used = plan.used().clone();
         let rate = self.frame_rate(&pipeline, used.frame_rate)?;
         let inputs = Inputs::of(ask, &self.model, layout.as_ref(), self.voice)?;
-        let only_audio = self.kind == Kind::Sound;
-        let record = |index, size| {
-            record::record(ask, &inputs, &used, only_audio, (index, size), self.clock)
-        };
+        let record =
+            |index, size| record::record(ask, &inputs, &used, self.kind, (index, size), self.clock);
         let bars = Mutex::new(bars);
         let write = |own: &mut Pipeline| -> Outcome<PipelineOutput> {
             let mut output = Output::new(places, first, rate, &record, &self.writing);

@@ -12,6 +12,7 @@ use super::more::MoreArguments;
 use crate::clock::Clock;
 use crate::failure::{Failure, Outcome};
 use crate::layout::LayoutArguments;
+use crate::places::Kind;
 use crate::threads;
 use crate::voice::Voice;
 
@@ -89,7 +90,7 @@ pub(super) struct Record {
     pub(super) tile_vae: bool,
     #[serde(default)]
     pub(super) cache: Option<String>,
-    /// What the output was written as, where its name does not say so.
+    /// What the output was written as. Earlier versions wrote it down only where its name did not say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) written_as: Option<String>,
     /// How long all took until this was written.
@@ -234,12 +235,13 @@ pub(super) fn record(
     arguments: &Arguments,
     inputs: &Inputs,
     used: &Used,
-    only_audio: bool,
+    kind: Kind,
     (index, size): (usize, [usize; 3]),
     clock: &Clock,
 ) -> Value {
     // The clip that is not made decides how long the sound lasts.
     let unmade = [used.size[0], used.delivered[0], used.delivered[1]];
+    let only_audio = kind == Kind::Sound;
     let [frames, height, width] = if only_audio { unmade } else { size };
     let prompt = index / arguments.count.max(1);
     let first = arguments.first_sample + (prompt * arguments.count) as u64;
@@ -292,7 +294,7 @@ pub(super) fn record(
         layout: inputs.layout.clone(),
         tile_vae: arguments.tile_vae,
         cache: arguments.cache.map(|share| format!("fbcache:{share}")),
-        written_as: arguments.format.map(|kind| kind.name().to_owned()),
+        written_as: Some(kind.name().to_owned()),
         seconds: clock.seconds(),
         seconds_to_first_step: clock.seconds_to_first_step(),
     };

@@ -73,7 +73,8 @@ fn read(path: &Path) -> Outcome<Record> {
         |reason: String| Failure::Refused(format!("--replay: {}: {reason}", path.display()));
     let text = kernels::read_text(path, LONGEST)
         .map_err(|err| refuse(format!("it cannot be read: {err}")))?;
-    let value: serde_json::Value = serde_json::from_str(&text)
+    // Some editors begin a file with a mark that is no part of its text.
+    let value: serde_json::Value = serde_json::from_str(text.trim_start_matches('\u{feff}'))
         .map_err(|err| refuse(format!("it is no record of `moviola generate`: {err}")))?;
     if value["command"] != "generate" {
         return Err(refuse("it is no record of `moviola generate`".to_owned()));

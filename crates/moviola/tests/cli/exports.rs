@@ -204,3 +204,22 @@ fn a_file_goes_to_the_standard_output() {
     assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
     assert!(words(&out).contains("--output -: "), "{}", words(&out));
 }
+
+/// A name that is that of another kind of file is refused, and both ways out are named.
+#[test]
+fn names_and_kinds_agree() {
+    let own = Trained::new("{kind: all}");
+    for (name, kind, called, remedy) in [
+        ("wrong.gguf", &["--as", "file"][..], "wrong.safetensors", "--as gguf"),
+        ("wrong.GGUF", &["--as", "file"], "wrong.safetensors", "--as gguf"),
+        ("wrong.safetensors", &["--as", "gguf"], "wrong.gguf", "--as file"),
+        ("wrong.safetensors", &[], "/wrong,", "--as file"),
+    ] {
+        let (run_folder, output) = (own.text("run"), own.text(name));
+        let out = run(&[&["export", &run_folder, "--output", &output], kind].concat());
+        let said = words(&out);
+        assert_eq!(out.status.code(), Some(2), "{name} {kind:?}: {said}");
+        assert!(said.contains(called) && said.contains(remedy), "{name} {kind:?}: {said}");
+        assert!(!own.path(name).exists(), "{name} {kind:?}");
+    }
+}

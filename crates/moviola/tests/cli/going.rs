@@ -399,3 +399,41 @@ fn bf16_products_go_on_to_the_bit() {
     }
     assert_ne!(own, exact);
 }
+
+/// Another kind of optimizer is refused however it is said, and what a killed run left half-written stops nobody.
+#[test]
+fn what_cannot_change_is_refused_in_any_form() {
+    let temporary = tempfile::tempdir().unwrap();
+    let run = temporary.path().join("run");
+    assert!(train(&run, 4, &["checkpoint={every: 2}"]).status.success());
+    let folder = text(&run);
+    let base = ["train", "--run", &folder, "--set", "loop.steps=6"];
+    for kind in ["optimizer={kind: sgd}", "optimizer.kind=sgd"] {
+        let change = format!("models.student.{kind}");
+        let said = ["`models.student.optimizer.kind` cannot change within a run"];
+        refused(&[&base[..], &["--change", &change]].concat(), &said);
+    }
+    refused(
+        &[&base[..], &["--change", "optimizer.rate=1e-4"]].concat(),
+        &["models.student.rate.peak"],
+    );
+    // The same kind with other numbers may.
+    let decay = "models.student.optimizer={kind: muon, weight_decay: 0.25, exclude: [time, place, enter, leave, text, \
+                 table], rest: {betas: [0.9, 0.99], weight_decay: 0.01}}";
+    let decay = ["--change", decay];
+    let told = good(&[&base[..], &decay].concat());
+    assert!(told.contains("models.student.optimizer.weight_decay is 0.25"), "{told}");
+    let file = run.join("changes.jsonl");
+    let whole = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{whole}{{\"step\":6,\"key\":\"mod")).unwrap();
+    good(&["inspect", &folder]);
+    let rate = ["--set", "loop.steps=8", "--change", "models.student.rate.peak=0.0005"];
+    good(&[&["train", "--run", &folder][..], &rate].concat());
+    let kept = fs::read_to_string(&file).unwrap();
+    assert!(kept.starts_with(&whole), "{kept}");
+    let lines: Vec<serde_json::Value> =
+        kept.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.last().unwrap()["key"], "models.student.rate.peak", "{kept}");
+    fs::write(&file, format!("half\n{kept}")).unwrap();
+    refused(&["inspect", &folder], &["changes.jsonl: line 1", "remove the line"]);
+}

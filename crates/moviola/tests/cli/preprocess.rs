@@ -480,6 +480,7 @@ fn captions_in_other_encodings_and_columns() {
     let captions: Vec<String> =
         place.samples().into_iter().map(|sample| sample.origin.caption).collect();
     assert_eq!(captions, [caption; 4]);
+    fs::remove_dir_all(place.path("dataset")).unwrap();
     for (table, text) in [
         ("semicolons.csv", "\u{feff}file_name;caption\nclips/a.png;\"a; b, c\"\n"),
         ("tabs.tsv", "video_path\ttext\nclips/a.png\ta; b, c\n"),

@@ -407,3 +407,18 @@ fn a_replay_knows_what_was_written_and_what_was_read() {
     let (made, said) = run_in("here", &again);
     assert!(!made && said.contains("x.png has changed"), "{said}");
 }
+
+/// A record that was renamed still knows what was written.
+#[test]
+fn a_renamed_record_knows_its_format() {
+    let copy = Copy::of("wan-tiny");
+    let small = ["--prompt", "a fox", "--steps", "1", "--frames", "5", "--max-tokens", "8"];
+    let out =
+        copy.generate_to("out.gif", &[&small[..], &["--height", "16", "--width", "16"]].concat());
+    assert!(out.status.success(), "{}", words(&out));
+    fs::rename(copy.path("out.gif.json"), copy.path("mine.json")).unwrap();
+    let out = run(&["generate", "--replay", copy.path("mine.json").to_str().unwrap()]);
+    assert!(out.status.success(), "{}", words(&out));
+    let made = fs::read(copy.path("mine-replay")).unwrap();
+    assert!(made == fs::read(copy.path("out.gif")).unwrap(), "the bytes differ");
+}

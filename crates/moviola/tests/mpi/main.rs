@@ -193,7 +193,7 @@ fn a_rank_that_is_stopped_while_it_decodes_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let (model, clip) = (golden("wan-tiny"), folder.path().join("clip.gif"));
         let words = ["generate", "--model", &model, "--prompt", "x", "--steps", "1", "--seed", "1"];
-        let sizes = ["--height", "512", "--width", "512", "--frames", "81", "--timeout", "4"];
+        let sizes = ["--height", "512", "--width", "512", "--frames", "25", "--timeout", "4"];
         let more = ["--threads", "1", "--output", clip.to_str().unwrap()];
         let mut command = moviola(2, &[&words[..], &sizes, &more, layout].concat());
         let mut launcher = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -209,12 +209,13 @@ fn a_rank_that_is_stopped_while_it_decodes_is_named() {
         said.read_to_string(&mut told).unwrap();
         let status = launcher.wait().unwrap();
         assert!(!status.success(), "{layout:?}: {told}");
-        assert!(begun.elapsed() < Duration::from_secs(20), "{layout:?}: {:?}", begun.elapsed());
+        // The first may have frames of its own to decode before it looks for those of others.
+        assert!(begun.elapsed() < Duration::from_secs(90), "{layout:?}: {:?}", begun.elapsed());
         let lost = format!("rank {stopped} did not come: it was busy with decoding");
         assert!(told.contains(want) && told.contains(&lost), "{layout:?}: {told}");
         assert!(told.contains("no sign of life"), "{layout:?}: {told}");
         while ranks.iter().any(|pid| Path::new("/proc").join(pid).exists()) {
-            assert!(begun.elapsed() < Duration::from_secs(30), "orphans: {told}");
+            assert!(begun.elapsed() < Duration::from_secs(120), "orphans: {told}");
             sleep(Duration::from_millis(100));
         }
         assert!(!clip.exists(), "{layout:?}: half a clip");

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::told;
 use crate::training::{command, state, trained};
-use crate::{told};
 
 /// The last step of the log.
 pub(crate) fn logged(folder: &Path) -> usize {

@@ -222,7 +222,9 @@ impl Student {
                 let index = from.join("model_index.json");
                 let text = kernels::read_text(&index, LONGEST_INDEX)
                     .map_err(|err| Error::file("read", &index, err))?;
-                let mut value: Value = serde_json::from_str(&text)
+                // Some editors begin a file with a mark that is no part of its text.
+                let text = text.trim_start_matches('\u{feff}');
+                let mut value: Value = serde_json::from_str(text)
                     .map_err(|err| Error::Recipe(format!("{}: {err}", index.display())))?;
                 self.record().write_index(&mut value);
                 write_json(&aside.join("model_index.json"), &value)?;

@@ -43,7 +43,10 @@ fn until(last: u64, recipe: &Recipe, folder: Option<&Path>, ranks: Ranks) -> End
     let negative = recipe.negative(&device, &hub).unwrap();
     let record = Box::new(|_: &recipe::Look<'_>| Ok(()));
     let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(log.clone())];
-    let environment = Environment { folder, device, ranks, hub: &hub, negative, callbacks, record };
+    let watched = Box::new(engine::Silent);
+    let hub = &hub;
+    let environment =
+        Environment { folder, device, ranks, hub, negative, callbacks, record, watched };
     let trainer = recipe.build(environment).unwrap().trainer;
     let mut trainer = trainer.stopping_at(Arc::clone(&log.stop));
     trainer.resume(&FREE, &Device::flex()).unwrap();
