@@ -64,8 +64,8 @@ fn files_of_prompts() {
     prompts(&["there is no prompt"]);
     given(&copy, "\u{feff}\n \t\n\r\n".as_bytes());
     prompts(&["there is no prompt"]);
-    given(&copy, b"a fox\n\xff\xfe");
-    prompts(&["given-file", "UTF-8"]);
+    given(&copy, b"a fox\n\x1b[2J");
+    prompts(&["given-file", "it is no text"]);
     fs::remove_file(copy.path("given-file")).unwrap();
     fs::create_dir(copy.path("given-file")).unwrap();
     prompts(&["given-file", "directory"]);
