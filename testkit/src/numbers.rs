@@ -35,5 +35,7 @@ pub fn bits<const D: usize>(tensor: &Tensor<D>) -> Vec<u32> {
 
 /// The elements.
 pub fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
-    tensor.clone().inner().into_data().iter::<f32>().collect()
+    let data = tensor.clone().inner().into_data();
+    // As they lie there, unless they are of another type.
+    data.as_slice::<f32>().map_or_else(|_| data.iter::<f32>().collect(), <[f32]>::to_vec)
 }

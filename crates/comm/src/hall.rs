@@ -322,12 +322,12 @@ impl Link for Hall {
             let others = everyone.seats.iter().enumerate();
             let absent = others.filter(|(peer, seat)| *peer != rank && !seat.has_ended);
             let absent: Vec<usize> = absent.map(|(peer, _)| peer).collect();
-            if absent.is_empty() {
-                return Ok(());
-            }
-            // A failure of this world is how its ranks come to their ends; one around it is not.
+            // A failure of this world is how its ranks come to their ends; one around it is not, and is told to all.
             if everyone.is_over {
                 return everyone.intact();
+            }
+            if absent.is_empty() {
+                return Ok(());
             }
             let patience = self.patience(&everyone, &absent, start).map_err(|absent| {
                 let (call, waited) = (Box::new(call.clone()), start.elapsed());

@@ -19,11 +19,11 @@ use strategies::Flexible;
 use train::checkpoint::{self, Checkpoints};
 use train::{
     Averaged, Callback, Feed, Frozen, LearningRateSchedule, Learns, LoraConfig, Method, Parts,
-    Ranks, STUDENT, Trained, Trainer, Training,
+    STUDENT, Trained, Trainer, Training,
 };
 
+use crate::environment::Environment;
 use crate::error::{Error, Result};
-
 use crate::feed::{LoaderFeed, Picked, Source};
 use crate::mix::{self, MixConfig, PartConfig, Stored};
 use crate::model::{self, Model};
@@ -33,7 +33,6 @@ use crate::schema::{
     Recipe, SamplerConfig, ShapesConfig, SourceConfig, StoreConfig, TrainedConfig,
 };
 use crate::students::Learner;
-use crate::validation::{Recorder, Watched};
 use crate::values::within;
 
 /// Keys of a recipe that may change between the parts of one run: how long it goes, what is kept, on how many
@@ -83,26 +82,6 @@ pub struct Facts {
     /// What there is to say of the samples, and of the clips that validation makes: words that are not known, pictures
     /// that are cropped. Each begins with the key that it is about.
     pub notes: Vec<String>,
-}
-
-/// What building a run needs beside its recipe.
-pub struct Environment<'a> {
-    /// The folder of the run, if it leaves anything behind.
-    pub folder: Option<&'a Path>,
-    /// Where to compute.
-    pub device: Device,
-    /// The ranks of the run. All of them build it alike; the first one looks at the student and keeps checkpoints.
-    pub ranks: Ranks,
-    /// Where models that the recipe calls by hub id come from.
-    pub hub: &'a Hub,
-    /// The negative prompt `[1, L, D]`, as [`Recipe::negative`] encodes it.
-    pub negative: Option<Context>,
-    /// Who looks on beside the recipe's own callbacks.
-    pub callbacks: Vec<Box<dyn Callback>>,
-    /// Who keeps the numbers of validation.
-    pub record: Recorder,
-    /// Who sees how far a look of validation is, and ends it when the run is to end.
-    pub watched: Watched,
 }
 
 impl Recipe {
