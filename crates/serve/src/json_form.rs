@@ -189,7 +189,7 @@ mod tests {
             ("seed", "7"),
             ("shift", "-2"),
             ("guidance", "1.5"),
-            ("big", "1e20"),
+            ("big", "1e+20"),
             ("lora[0][name]", "a"),
             ("lora[0][scale]", "1"),
             ("lora[]", "b"),

@@ -351,7 +351,7 @@ fn names_from_elsewhere_and_the_list_of_keys() {
     let out = run(&["train", &yaml, "--dry-run", "--set", "\u{1b}[31m\u{7}=1"]);
     assert_eq!(out.status.code(), Some(2));
     let said = words(&out);
-    assert!(said.contains(r"\u{1b}[31m\u{7}") && !said.contains(['\u{1b}', '\u{7}']), "{said:?}");
+    assert!(said.contains(r"\u001b[31m\u0007") && !said.contains(['\u{1b}', '\u{7}']), "{said:?}");
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipe-keys.md");
     let own = String::from_utf8(run(&["train", "--keys"]).stdout).unwrap();
     let kept = fs::read_to_string(page).unwrap_or_default();

@@ -205,7 +205,8 @@ impl Table {
 
     /// Lets a job wait again, as one that was not begun.
     pub(crate) fn requeue(&self, id: &str) -> Result<()> {
-        let sql = "UPDATE jobs SET status = 'queued', started_at = NULL WHERE id = ?1 AND status = 'in_progress'";
+        let sql = "UPDATE jobs SET status = 'queued', started_at = NULL, begun = begun - 1
+                   WHERE id = ?1 AND status = 'in_progress'";
         self.writer().execute(sql, [id])?;
         Ok(())
     }
